@@ -4,5 +4,14 @@
 //! carries its commands out and feeds the answers back in. The same code therefore runs in production, in property tests and in the
 //! simulated world.
 
+pub mod backoff;
+pub mod batch;
+pub mod cron;
+pub mod definition;
+pub mod ids;
+pub mod inbox;
+pub mod instance;
 pub mod limits;
+pub mod occurrence;
+pub mod protocol;
 pub mod time;

@@ -1,6 +1,69 @@
 //! Every limit in one place, related to the others by assertions that the compiler checks.
 
+use crate::time::Millis;
+
 /// Longest cron expression, in bytes.
 pub const CRON_EXPRESSION_BYTES_MAX: usize = 1_024;
 /// How far ahead a cron expression is searched for its next fire time, in years.
 pub const CRON_SEARCH_YEARS: i16 = 130;
+
+/// Most partitions that a cluster can be laid out for.
+pub const PARTITIONS_MAX: u16 = 1 << 14;
+/// Partitions of a cluster that doesn't say.
+pub const PARTITIONS_DEFAULT: u16 = 64;
+
+/// Longest task name, in characters.
+pub const NAME_CHARS_MAX: usize = 128;
+/// Largest payload, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Largest error text that is kept with a transition, in bytes.
+pub const DETAIL_BYTES_MAX: usize = 4 << 10;
+/// Most output that is kept of an attempt, in bytes: half from its beginning, half from its end.
+pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// Longest delay, interval and timeout: a hundred years.
+pub const DELAY_MAX: Millis = Millis::from_secs(100 * 366 * 24 * 3_600);
+/// Shortest interval of a loop.
+pub const INTERVAL_MIN: Millis = Millis(100);
+/// Most submissions in one manual trigger.
+pub const SUBMISSIONS_MAX: usize = 1_024;
+
+/// Most instances of one task in progress at once.
+pub const MAX_RUNNING_MAX: u32 = 100_000;
+/// Instances of one task that wait behind its limit, where the task doesn't say.
+pub const MAX_QUEUE_DEFAULT: u32 = 100;
+/// Most instances of one task that wait behind its limit.
+pub const MAX_QUEUE_MAX: u32 = 100_000;
+/// Most missed fire times that `fire_all` makes up for.
+pub const CATCH_UP_MAX: u32 = 10_000;
+/// Missed fire times that `fire_all` makes up for, where the task doesn't say.
+pub const CATCH_UP_DEFAULT: u32 = 100;
+/// Most attempts of an instance.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Workers that an instance may lose before it is quarantined, where the task doesn't say.
+pub const MAX_LOSSES_DEFAULT: u32 = 3;
+
+/// A fire time that is later than this when its owner sees it has been missed; one that is less late is just late.
+pub const MISFIRE_THRESHOLD: Millis = Millis::from_secs(5);
+
+/// How often a worker sends a heartbeat.
+pub const HEARTBEAT_INTERVAL: Millis = Millis::from_secs(10);
+/// How long an attempt lives without a heartbeat of its worker.
+pub const WORKER_LEASE: Millis = Millis::from_secs(30);
+/// How long an owner holds a partition without renewing.
+pub const PARTITION_LEASE: Millis = Millis::from_secs(10);
+/// An owner stops trusting its lease this long before it ends.
+pub const PARTITION_LEASE_MARGIN: Millis = Millis::from_secs(1);
+
+/// Most rows that a batch takes on before the engine stops taking in new work until a commit has ended.
+pub const BATCH_ROWS_MAX: usize = 4_000;
+/// Most instances in progress in one replica's memory; beyond it nothing new is fired or read from the inbox until some have ended.
+pub const LIVE_INSTANCES_MAX: usize = 500_000;
+/// Most inbox entries that are read at once.
+pub const INBOX_READ_MAX: usize = 256;
+
+const _: () = assert!(HEARTBEAT_INTERVAL.0 * 3 <= WORKER_LEASE.0, "a worker may miss two heartbeats");
+const _: () = assert!(PARTITION_LEASE_MARGIN.0 * 3 <= PARTITION_LEASE.0, "a lease is worth having");
+const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);
+const _: () = assert!(CATCH_UP_DEFAULT <= CATCH_UP_MAX);
+const _: () = assert!(MAX_QUEUE_DEFAULT <= MAX_QUEUE_MAX);

@@ -1,0 +1,346 @@
+//! The ports: what the loops need of the world.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::definition::TaskDefinition;
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use punctual_core::inbox::{InboxEntry, Submission};
+use punctual_core::instance::{InstanceRow, State};
+use punctual_core::occurrence::Occurrence;
+use punctual_core::protocol::{Assignment, End};
+use punctual_core::time::{Millis, Now, Timestamp};
+use tokio::sync::watch;
+
+/// Reads both clocks. The wall clock is the store's.
+pub trait Clock: Send + Sync + 'static {
+    /// The present.
+    fn now(&self) -> Now;
+}
+
+/// What went wrong with the store. Each kind has a code that docs/errors.md explains.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the database.
+    #[error("PUN-201: the database {database} is in use by another process{}. Stop that one first, or name another file with --db", holder.as_ref().map(|who| format!(" ({who})")).unwrap_or_default())]
+    InUse {
+        /// Where it is.
+        database: String,
+        /// Who has it, where known.
+        holder: Option<String>,
+    },
+    /// The database can't be written.
+    #[error(
+        "PUN-202: the database {database} can't be written: {reason}. Make the file and its folder writable for this user, or name another file with --db"
+    )]
+    ReadOnly {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// No room is left. Nothing of the transaction was written.
+    #[error("PUN-203: no room is left for the database {database}: {reason}. Free some space; work goes on by itself then")]
+    Full {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The file is not a database, or a damaged one.
+    #[error(
+        "PUN-204: {database} is not a Punctual database, or is damaged: {reason}. Restore it from a backup, or name another file with --db"
+    )]
+    Corrupt {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The schema is newer than this program.
+    #[error(
+        "PUN-205: the database {database} was written by a newer Punctual (schema {found}, this one knows {known}). Use that version or a newer one"
+    )]
+    NewerSchema {
+        /// Where it is.
+        database: String,
+        /// The schema's version.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// Locked for now: the same call may succeed later. Nothing of the transaction was written.
+    #[error(
+        "PUN-206: the database {database} is locked by another program: {reason}. It is tried again; end that program's transaction if this goes on"
+    )]
+    Busy {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Something else.
+    #[error("PUN-207: the database {database} failed: {reason}")]
+    Other {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later with nobody changing the program.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, StoreError::Full { .. } | StoreError::Busy { .. } | StoreError::Other { .. })
+    }
+}
+
+/// A partition's lease as it was when asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// It is the caller's, under a new epoch.
+    Granted {
+        /// The partition.
+        partition: PartitionId,
+        /// Higher than any before.
+        epoch: Epoch,
+        /// Commits so far.
+        commit_seq: u64,
+        /// The last number of the sequence that was given out.
+        sequence: u64,
+    },
+    /// Somebody else has it.
+    Held {
+        /// The partition.
+        partition: PartitionId,
+        /// Who.
+        owner: ReplicaId,
+        /// Until when, by the store's clock.
+        expires_at: Timestamp,
+    },
+}
+
+/// A page of the inbox.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InboxPage {
+    /// The oldest entries, in order.
+    pub entries: Vec<InboxEntry>,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
+/// The owner's side of the store. `now` is the store's clock; an implementation with a clock of its own uses that.
+pub trait Store: Send + Sync + 'static {
+    /// How many partitions the store was laid out for.
+    fn partitions(&self) -> u16;
+
+    /// Takes the leases of these partitions that are free, have run out, or are `replica`'s own, each under a new epoch.
+    fn acquire(
+        &self,
+        replica: ReplicaId,
+        partitions: Vec<PartitionId>,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<LeaseAnswer>, StoreError>> + Send;
+
+    /// Extends leases that still have this epoch; answers with those that it could not extend.
+    fn renew(
+        &self,
+        leases: Vec<(PartitionId, Epoch)>,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<PartitionId>, StoreError>> + Send;
+
+    /// Gives leases up that still have this epoch.
+    fn release(&self, leases: Vec<(PartitionId, Epoch)>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Reads what a new owner needs of a partition.
+    fn snapshot(&self, partition: PartitionId) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
+
+    /// Carries a batch out, all or nothing. What surely did nothing but may pass ([`StoreError::is_passing`]) is an `Err`: the same
+    /// batch is then tried again. Everything else is an outcome.
+    fn commit(&self, batch: Arc<Batch>) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
+
+    /// Reads the oldest entries of these partitions' inboxes, at most `limit`.
+    fn read_inbox(&self, partitions: Vec<PartitionId>, limit: usize) -> impl Future<Output = Result<InboxPage, StoreError>> + Send;
+}
+
+/// A task as its author wrote it.
+#[derive(Clone, Debug)]
+pub struct TaskDocument {
+    /// What the core makes of it.
+    pub definition: Arc<TaskDefinition>,
+    /// The document in its one canonical form, as JSON: two documents are the same if these are.
+    pub document: Arc<str>,
+}
+
+/// What an application of task documents did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Tasks that are new, by name.
+    pub created: Vec<Arc<str>>,
+    /// Tasks that have a new version.
+    pub changed: Vec<Arc<str>>,
+    /// Tasks that were as they are.
+    pub unchanged: usize,
+    /// Tasks that were removed.
+    pub removed: Vec<Arc<str>>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is in the inbox.
+    Accepted {
+        /// Its entry; with [`ordinal_of`](punctual_core::inbox::ordinal_of) it gives the instances' ordinals.
+        entry: InboxId,
+    },
+    /// The same submission was accepted before, under the same key.
+    Repeated {
+        /// The entry it got then.
+        entry: InboxId,
+    },
+    /// The key was used for another submission.
+    KeyTaken,
+    /// There is no such task.
+    NoSuchTask,
+    /// There is no such instance.
+    NoSuchInstance,
+}
+
+/// A task and how it stands.
+#[derive(Clone, Debug)]
+pub struct TaskView {
+    /// Its id.
+    pub task: TaskId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its newest version.
+    pub version: Version,
+    /// That version's document.
+    pub document: Arc<str>,
+    /// Whether it was removed.
+    pub removed: bool,
+    /// The cursor, where the owner has one.
+    pub next_fire: Option<Timestamp>,
+}
+
+/// Which instances to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct InstanceFilter {
+    /// Of this task only.
+    pub task: Option<Arc<str>>,
+    /// In this state only.
+    pub state: Option<State>,
+    /// With this idempotency key only.
+    pub key: Option<Arc<str>>,
+    /// Older than this one only: the last id of the page before.
+    pub before: Option<InstanceId>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// An instance and what belongs to it.
+#[derive(Clone, Debug)]
+pub struct InstanceView {
+    /// Its row.
+    pub row: InstanceRow,
+    /// Its task's name.
+    pub task_name: Arc<str>,
+}
+
+/// Everyone else's side of the store: they write to the inbox, in the same transaction as what the entry speaks of, and read.
+pub trait Catalog: Send + Sync + 'static {
+    /// Makes the tasks of `source` be these documents: new ones are made, changed ones get a new version, and those that `source` made
+    /// before and that are not among them are removed. Does nothing where nothing differs. With `dry_run`, only says what it would do.
+    fn apply(
+        &self,
+        source: Arc<str>,
+        by: Arc<str>,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+
+    /// Fires a task by hand. A `key` makes the call repeatable.
+    fn trigger(
+        &self,
+        task: Arc<str>,
+        by: Arc<str>,
+        key: Option<Arc<str>>,
+        submissions: Vec<Submission>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Asks for an instance to be cancelled.
+    fn cancel(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// All tasks that were not removed, by name; `after` is the last name of the page before.
+    fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;
+
+    /// One task, also a removed one, with all its versions' documents, newest first.
+    fn task(
+        &self,
+        name: Arc<str>,
+    ) -> impl Future<Output = Result<Option<(TaskView, Vec<(Version, Timestamp, Arc<str>)>)>, StoreError>> + Send;
+
+    /// Instances, newest first.
+    fn instances(&self, filter: InstanceFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
+
+    /// One instance.
+    fn instance(&self, id: InstanceId) -> impl Future<Output = Result<Option<InstanceView>, StoreError>> + Send;
+
+    /// The instance that a manual trigger became, where its owner has applied it.
+    fn instance_of_submission(&self, ordinal: u64) -> impl Future<Output = Result<Option<InstanceView>, StoreError>> + Send;
+
+    /// What the attempts of an instance wrote, by attempt.
+    fn outputs(&self, id: InstanceId) -> impl Future<Output = Result<Vec<(u32, Output)>, StoreError>> + Send;
+
+    /// The fire times of a task that were not fired, newest first, at most `limit`.
+    fn occurrences(&self, task: Arc<str>, limit: usize) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
+
+    /// How many instances are in each state that is not terminal, and in each that is where the store keeps count.
+    fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;
+}
+
+/// How urgently an attempt is asked to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// Not at all.
+    #[default]
+    No,
+    /// Please: the handler may clean up.
+    Cancel,
+    /// Now.
+    Kill,
+}
+
+/// What a handler has to say at its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// How it ended. One that was stopped may say anything: the worker node knows that it stopped it.
+    pub end: End,
+    /// The exit code of a command or the status of an HTTP call.
+    pub code: Option<i32>,
+    /// In words.
+    pub detail: Option<Arc<str>>,
+    /// What it wrote.
+    pub output: Output,
+}
+
+/// Runs handlers.
+pub trait Executor: Send + Sync + 'static {
+    /// The handlers that it knows.
+    fn handlers(&self) -> Vec<Arc<str>>;
+
+    /// Runs one attempt to its end. `stop` says when it is to end early; dropping the future ends the attempt at once.
+    fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static;
+}

@@ -1,0 +1,138 @@
+//! What the owner hands to the store and what the store hands back.
+
+use std::sync::Arc;
+
+use crate::definition::TaskDefinition;
+use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, TaskId, Version};
+use crate::instance::{InstanceRow, State};
+use crate::occurrence::Occurrence;
+use crate::time::Timestamp;
+
+/// One transaction: all of it or nothing, and nothing unless every lease that it relies on still holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Names the commit in its outcome.
+    pub id: CommitId,
+    /// The leases relied on, in the order of their partitions.
+    pub leases: Vec<LeaseCheck>,
+    /// New instances.
+    pub inserts: Vec<InstanceRow>,
+    /// Instances that exist.
+    pub updates: Vec<InstanceUpdate>,
+    /// Tasks that were taken over from their inbox entry, fired, or removed.
+    pub tasks: Vec<TaskWrite>,
+    /// Fire times that were not fired.
+    pub occurrences: Vec<Occurrence>,
+    /// What attempts wrote.
+    pub outputs: Vec<AttemptOutput>,
+    /// Inbox entries that this batch applies.
+    pub applied: Vec<InboxId>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.inserts.is_empty()
+            && self.updates.is_empty()
+            && self.tasks.is_empty()
+            && self.occurrences.is_empty()
+            && self.outputs.is_empty()
+            && self.applied.is_empty()
+    }
+}
+
+/// A lease that a batch relies on: refused unless the partition's row has this epoch. Written with it: `commit_seq` and `sequence`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseCheck {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The partition's commits so far, this one included.
+    pub commit_seq: u64,
+    /// The last number of the partition's sequence that has been given out.
+    pub sequence: u64,
+}
+
+/// A changed instance: refused unless the row has this state and fence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceUpdate {
+    /// The state that the store holds.
+    pub expected_state: State,
+    /// The fence that the store holds.
+    pub expected_fence: Fence,
+    /// The row as it becomes.
+    pub row: InstanceRow,
+}
+
+/// The owner's own record of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskWrite {
+    /// The task.
+    pub task: TaskId,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The version in force; `None`: the task was removed and the record goes.
+    pub version: Option<Version>,
+    /// The cursor: the next fire time, where there is one.
+    pub next_fire: Option<Timestamp>,
+}
+
+/// What an attempt wrote, up to a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptOutput {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The attempt, counted from 1.
+    pub attempt: u32,
+    /// The output.
+    pub output: Output,
+}
+
+/// Captured output: both streams as they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// What was kept: the beginning and, where that was too much, the end.
+    pub bytes: Vec<u8>,
+    /// How many bytes after the kept beginning were dropped.
+    pub dropped: u64,
+}
+
+/// How a commit ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// It is durable.
+    Committed,
+    /// It was refused and did nothing: a lease, state, fence or unique key was not as expected.
+    Refused {
+        /// What was not as expected, for people.
+        reason: Arc<str>,
+    },
+    /// Nobody knows.
+    Unknown {
+        /// What went wrong, for people.
+        reason: Arc<str>,
+    },
+}
+
+/// A partition as its new owner finds it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The tasks as the last owner had them: new and edited ones whose inbox entry nobody has applied yet are not here.
+    pub tasks: Vec<TaskRecord>,
+    /// Instances that have not ended, oldest first, each with the definition that it is run by.
+    pub instances: Vec<(InstanceRow, Arc<TaskDefinition>)>,
+}
+
+/// A task of a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskRecord {
+    /// The task.
+    pub task: TaskId,
+    /// The version in force.
+    pub version: Version,
+    /// The definition of that version.
+    pub definition: Arc<TaskDefinition>,
+    /// The cursor.
+    pub next_fire: Option<Timestamp>,
+}

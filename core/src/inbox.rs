@@ -1,0 +1,68 @@
+//! The inbox: the only door through which anybody but its owner reaches a partition.
+
+use std::sync::Arc;
+
+use crate::definition::TaskDefinition;
+use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
+use crate::limits;
+use crate::time::{Millis, Timestamp};
+
+/// One entry, applied by the owner in the same transaction that removes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InboxEntry {
+    /// Its place in the order of arrival.
+    pub id: InboxId,
+    /// Whose inbox it is in.
+    pub partition: PartitionId,
+    /// When it was written, by the store's clock.
+    pub at: Timestamp,
+    /// Who wrote it.
+    pub by: Arc<str>,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// What an inbox entry asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// A task was made, edited or removed: from now on this version counts.
+    DefinitionChanged {
+        /// The task.
+        task: TaskId,
+        /// The version, one more with each change.
+        version: Version,
+        /// The new definition; `None`: the task was removed.
+        definition: Option<Arc<TaskDefinition>>,
+    },
+    /// The task is to fire by hand.
+    Trigger {
+        /// The task.
+        task: TaskId,
+        /// One instance each, 1 to [`limits::SUBMISSIONS_MAX`].
+        submissions: Vec<Submission>,
+    },
+    /// An instance is to be cancelled.
+    Cancel {
+        /// The instance.
+        instance: InstanceId,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
+    },
+}
+
+/// One manual firing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// The caller's idempotency key; kept with the instance.
+    pub key: Option<Arc<str>>,
+    /// In place of the definition's payload.
+    pub payload: Option<Arc<str>>,
+    /// In place of the trigger's own delay, at most [`limits::DELAY_MAX`].
+    pub delay: Option<Millis>,
+}
+
+/// The ordinal of the `index`-th submission of an entry: unique among all manual firings, and the same if the entry is read again.
+pub fn ordinal_of(entry: InboxId, index: usize) -> u64 {
+    assert!(index < limits::SUBMISSIONS_MAX);
+    entry.0 * limits::SUBMISSIONS_MAX as u64 + index as u64
+}

@@ -1,0 +1,337 @@
+//! An instance's states, the transitions between them, and its row.
+//!
+//! ```text
+//! waiting -> created -> dispatched -> running -> succeeded
+//!               ^            |           |-----> retrying -> created     (after backoff, under a higher fence)
+//!               |            '-----------'-----> failed | timed_out | dead_lettered | cancelled
+//! waiting -> skipped | cancelled
+//! ```
+
+use std::sync::Arc;
+
+use crate::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
+use crate::time::Timestamp;
+
+/// Where an instance stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Behind a concurrency limit, or not due yet.
+    Waiting,
+    /// Ready for a worker.
+    Created,
+    /// Assigned to a worker that has not said yet that it began.
+    Dispatched,
+    /// A worker is at it.
+    Running,
+    /// An attempt failed or was lost; the next one follows.
+    Retrying,
+    /// Done.
+    Succeeded,
+    /// An attempt failed and none was to follow.
+    Failed,
+    /// An attempt ran out of time and none was to follow.
+    TimedOut,
+    /// Given up after all attempts, or because nobody knows how far an attempt got. Waits for a person.
+    DeadLettered,
+    /// Ended by a person, a newer instance or the task's removal.
+    Cancelled,
+    /// Never started, on purpose.
+    Skipped,
+}
+
+impl State {
+    /// Every state, in the order of the diagram.
+    pub const ALL: [State; 11] = [
+        State::Waiting,
+        State::Created,
+        State::Dispatched,
+        State::Running,
+        State::Retrying,
+        State::Succeeded,
+        State::Failed,
+        State::TimedOut,
+        State::DeadLettered,
+        State::Cancelled,
+        State::Skipped,
+    ];
+
+    /// Terminal is final.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, State::Succeeded | State::Failed | State::TimedOut | State::DeadLettered | State::Cancelled | State::Skipped)
+    }
+
+    /// Whether a worker holds an attempt of it.
+    pub const fn is_with_worker(self) -> bool {
+        matches!(self, State::Dispatched | State::Running)
+    }
+
+    /// Whether it counts against the task's `max_running`.
+    pub const fn is_in_progress(self) -> bool {
+        matches!(self, State::Created | State::Dispatched | State::Running | State::Retrying)
+    }
+
+    /// Whether an instance may go from this state to that one.
+    pub const fn may_become(self, next: State) -> bool {
+        use State::*;
+        match self {
+            Waiting => matches!(next, Created | Skipped | Cancelled),
+            Created => matches!(next, Dispatched | Cancelled | Skipped),
+            Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
+            Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
+            Retrying => matches!(next, Created | DeadLettered | Cancelled),
+            Succeeded | Failed | TimedOut | DeadLettered | Cancelled | Skipped => false,
+        }
+    }
+
+    /// Its name, the same in API, CLI, console and database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Waiting => "waiting",
+            State::Created => "created",
+            State::Dispatched => "dispatched",
+            State::Running => "running",
+            State::Retrying => "retrying",
+            State::Succeeded => "succeeded",
+            State::Failed => "failed",
+            State::TimedOut => "timed_out",
+            State::DeadLettered => "dead_lettered",
+            State::Cancelled => "cancelled",
+            State::Skipped => "skipped",
+        }
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// Why an instance changed its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Its fire time came.
+    Fired,
+    /// Its fire time had been missed and is made up for.
+    CaughtUp,
+    /// Somebody asked for it.
+    Triggered,
+    /// The task was at its concurrency limit.
+    LimitReached,
+    /// A slot of the concurrency limit became free.
+    SlotFree,
+    /// Its delay had passed.
+    DelayElapsed,
+    /// A worker was chosen.
+    Assigned,
+    /// The worker began.
+    Started,
+    /// The worker could not start it and gave it back; costs no attempt.
+    Returned,
+    /// The handler said so.
+    Finished,
+    /// The attempt ran out of time.
+    TimedOut,
+    /// The worker's lease ended, or it came back without the attempt.
+    WorkerLost,
+    /// The wait before the next attempt was over.
+    BackoffElapsed,
+    /// No attempt was left.
+    AttemptsExhausted,
+    /// It kept losing its workers.
+    Quarantined,
+    /// A worker may have begun, and the task is not idempotent.
+    OutcomeUnknown,
+    /// A newer instance took its place.
+    Replaced,
+    /// Somebody cancelled it.
+    CancelRequested,
+    /// The task was removed.
+    TaskRemoved,
+    /// The task was disabled.
+    TaskDisabled,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Cause; 20] = [
+        Cause::Fired,
+        Cause::CaughtUp,
+        Cause::Triggered,
+        Cause::LimitReached,
+        Cause::SlotFree,
+        Cause::DelayElapsed,
+        Cause::Assigned,
+        Cause::Started,
+        Cause::Returned,
+        Cause::Finished,
+        Cause::TimedOut,
+        Cause::WorkerLost,
+        Cause::BackoffElapsed,
+        Cause::AttemptsExhausted,
+        Cause::Quarantined,
+        Cause::OutcomeUnknown,
+        Cause::Replaced,
+        Cause::CancelRequested,
+        Cause::TaskRemoved,
+        Cause::TaskDisabled,
+    ];
+
+    /// Its name, the same in API, CLI, console and database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Fired => "fired",
+            Cause::CaughtUp => "caught_up",
+            Cause::Triggered => "triggered",
+            Cause::LimitReached => "limit_reached",
+            Cause::SlotFree => "slot_free",
+            Cause::DelayElapsed => "delay_elapsed",
+            Cause::Assigned => "assigned",
+            Cause::Started => "started",
+            Cause::Returned => "returned",
+            Cause::Finished => "finished",
+            Cause::TimedOut => "timed_out",
+            Cause::WorkerLost => "worker_lost",
+            Cause::BackoffElapsed => "backoff_elapsed",
+            Cause::AttemptsExhausted => "attempts_exhausted",
+            Cause::Quarantined => "quarantined",
+            Cause::OutcomeUnknown => "outcome_unknown",
+            Cause::Replaced => "replaced",
+            Cause::CancelRequested => "cancel_requested",
+            Cause::TaskRemoved => "task_removed",
+            Cause::TaskDisabled => "task_disabled",
+        }
+    }
+}
+
+/// One change of state: a value of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The state before; `None` for the first.
+    pub from: Option<State>,
+    /// The state after.
+    pub to: State,
+    /// Why.
+    pub cause: Cause,
+    /// When the owner decided it, by the cluster's clock.
+    pub at: Timestamp,
+    /// The attempt that it concerns, counted from 1; 0 before the first.
+    pub attempt: u32,
+    /// That attempt's fence; 0 before the first.
+    pub fence: Fence,
+    /// The worker that holds, held or lost the attempt.
+    pub worker: Option<WorkerId>,
+    /// The exit code of a command or the status of an HTTP call.
+    pub code: Option<i32>,
+    /// In words: an error, or who asked and why.
+    pub detail: Option<Arc<str>>,
+}
+
+/// Where an instance comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Its trigger's fire time, on time.
+    Schedule,
+    /// A missed fire time that is made up for.
+    CatchUp,
+    /// A manual trigger.
+    Manual,
+}
+
+impl Origin {
+    /// Every origin.
+    pub const ALL: [Origin; 3] = [Origin::Schedule, Origin::CatchUp, Origin::Manual];
+
+    /// Its name, the same in API, CLI, console and database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Origin::Schedule => "schedule",
+            Origin::CatchUp => "catch_up",
+            Origin::Manual => "manual",
+        }
+    }
+}
+
+/// A worker in one of its lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerRef {
+    /// Which worker.
+    pub id: WorkerId,
+    /// In which life.
+    pub life: WorkerLife,
+}
+
+/// An instance as the store keeps it. Its owner writes it whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceRow {
+    /// Its id; names its partition.
+    pub id: InstanceId,
+    /// The task that it is a firing of.
+    pub task: TaskId,
+    /// The version of the task that it fired under and is run by.
+    pub version: Version,
+    /// The nominal instant. With `task`, `ordinal` and `run` it is unique for ever.
+    pub fire_time: Timestamp,
+    /// Tells manual triggers of one millisecond apart (see [`ordinal_of`](crate::inbox::ordinal_of)); 0 for all others.
+    pub ordinal: u64,
+    /// 1, and one more for each rerun.
+    pub run: u32,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Where it stands.
+    pub state: State,
+    /// The current attempt's fence; 0 before the first.
+    pub fence: Fence,
+    /// Attempts so far.
+    pub attempt: u32,
+    /// Attempts that failed or ran out of time.
+    pub failures: u32,
+    /// Attempts whose worker was lost.
+    pub losses: u32,
+    /// Who holds the current attempt.
+    pub worker: Option<WorkerRef>,
+    /// When a waiting or retrying instance becomes due.
+    pub due_at: Option<Timestamp>,
+    /// The payload that a manual trigger brought.
+    pub payload: Option<Arc<str>>,
+    /// The idempotency key of the manual trigger.
+    pub key: Option<Arc<str>>,
+    /// All transitions, oldest first; never empty.
+    pub transitions: Vec<Transition>,
+}
+
+impl InstanceRow {
+    /// When it was made.
+    pub fn created_at(&self) -> Timestamp {
+        self.transitions.first().map_or(self.fire_time, |transition| transition.at)
+    }
+
+    /// When it ended, where it has.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        self.transitions.last().filter(|transition| transition.to.is_terminal()).map(|transition| transition.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_states_are_final() {
+        for from in State::ALL {
+            for to in State::ALL {
+                assert!(!(from.is_terminal() && from.may_become(to)), "{from:?} -> {to:?}");
+                assert!(!from.may_become(from), "{from:?} to itself is no transition");
+            }
+            assert_eq!(State::from_name(from.name()), Some(from));
+        }
+    }
+
+    #[test]
+    fn every_state_can_be_reached_and_left() {
+        for state in State::ALL {
+            let reachable = state == State::Waiting || State::ALL.iter().any(|from| from.may_become(state));
+            assert!(reachable, "{state:?}");
+            assert!(state.is_terminal() || State::ALL.iter().any(|to| state.may_become(*to)), "{state:?}");
+        }
+    }
+}

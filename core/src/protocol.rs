@@ -1,0 +1,160 @@
+//! What schedulers and workers say to each other. Meaning only: how it travels is the transport's business.
+
+use std::sync::Arc;
+
+use crate::batch::Output;
+use crate::definition::{Handler, TimeoutPolicy};
+use crate::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
+use crate::time::{Millis, Timestamp};
+
+/// From a scheduler to a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToWorker {
+    /// Answers a hello.
+    Welcome {
+        /// How often to send a heartbeat.
+        heartbeat: Millis,
+        /// How long an attempt lives without one.
+        lease: Millis,
+    },
+    /// Run this.
+    Assign(Arc<Assignment>),
+    /// End this attempt: signal, grace, kill.
+    Cancel {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// The report is committed, or refused for good: forget it.
+    Acknowledge {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// Answers a heartbeat: the scheduler is there.
+    Alive,
+}
+
+/// From a worker to a scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToScheduler {
+    /// Opens a connection: who I am and all that I hold.
+    Hello(Hello),
+    /// I am here.
+    Heartbeat,
+    /// The handler has begun.
+    Started {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// The handler has ended. Repeated until acknowledged.
+    Finished(Report),
+    /// I can't start this now: give it to somebody else. It has not begun.
+    Returned {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// Send me nothing more; I finish what I have.
+    Draining,
+}
+
+/// A worker's account of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hello {
+    /// Its id, stable over restarts.
+    pub worker: WorkerId,
+    /// This life of it.
+    pub life: WorkerLife,
+    /// How many attempts it runs at once, at least 1.
+    pub slots: u32,
+    /// The handlers that it knows.
+    pub handlers: Vec<Arc<str>>,
+    /// Whether it is draining.
+    pub draining: bool,
+    /// The attempts that it holds, begun or about to begin: all of them.
+    pub running: Vec<Running>,
+}
+
+/// An attempt that a worker holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The attempt's fence.
+    pub fence: Fence,
+}
+
+/// An attempt to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The attempt, counted from 1.
+    pub attempt: u32,
+    /// The attempt's fence.
+    pub fence: Fence,
+    /// The task.
+    pub task: TaskId,
+    /// The task's name.
+    pub task_name: Arc<str>,
+    /// The task's version.
+    pub version: Version,
+    /// The nominal instant.
+    pub fire_time: Timestamp,
+    /// Tells manual triggers of one millisecond apart.
+    pub ordinal: u64,
+    /// What to run.
+    pub handler: Handler,
+    /// What to run it with.
+    pub payload: Option<Arc<str>>,
+    /// What bounds it in time.
+    pub timeout: TimeoutPolicy,
+}
+
+impl Assignment {
+    /// The key that all attempts of the instance share: `task id/fire time/shard`, with the ordinal behind it for manual triggers.
+    pub fn idempotency_key(&self) -> String {
+        match self.ordinal {
+            0 => format!("{}/{}/0", self.task, self.fire_time),
+            ordinal => format!("{}/{}/0/{ordinal}", self.task, self.fire_time),
+        }
+    }
+}
+
+/// How an attempt ended, by the worker's account.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The instance.
+    pub instance: InstanceId,
+    /// The attempt's fence.
+    pub fence: Fence,
+    /// How it ended.
+    pub end: End,
+    /// The exit code of a command or the status of an HTTP call.
+    pub code: Option<i32>,
+    /// In words, at most [`DETAIL_BYTES_MAX`](crate::limits::DETAIL_BYTES_MAX) bytes.
+    pub detail: Option<Arc<str>>,
+    /// What it wrote.
+    pub output: Output,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As it should.
+    Succeeded,
+    /// Not as it should; may be retried.
+    Failed,
+    /// Not as it should; would fail again.
+    FailedForGood,
+    /// Its time was over and it was ended.
+    TimedOut,
+    /// It was asked to end and did.
+    Cancelled,
+}
