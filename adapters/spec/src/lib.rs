@@ -1,1 +1,3 @@
-//! To come.
+//! Task files: YAML and crontab in, checked definitions out.
+
+pub mod handler;
