@@ -298,6 +298,9 @@ pub trait Catalog: Send + Sync + 'static {
         name: Arc<str>,
     ) -> impl Future<Output = Result<Option<(TaskView, Vec<(Version, Timestamp, Arc<str>)>)>, StoreError>> + Send;
 
+    /// The name of a task, also a removed one.
+    fn name_of(&self, task: TaskId) -> impl Future<Output = Result<Option<Arc<str>>, StoreError>> + Send;
+
     /// Instances, newest first.
     fn instances(&self, filter: InstanceFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
 
