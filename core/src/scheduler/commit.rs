@@ -52,7 +52,7 @@ pub(super) struct InFlight {
     partitions: Vec<PartitionId>,
     /// Instances whose end it writes; they are not in memory any more.
     ended: FxHashSet<InstanceId>,
-    applied: Vec<InboxId>,
+    applied: Vec<(PartitionId, InboxId)>,
     held: Vec<Held>,
 }
 
@@ -89,6 +89,7 @@ impl InFlight {
         self.partitions.retain(|partition| *partition != id);
         self.held.retain(|held| held.partition() != id);
         self.ended.retain(|instance| instance.partition() != id);
+        self.applied.retain(|(partition, _)| *partition != id);
     }
 }
 
@@ -166,9 +167,9 @@ impl Scheduler {
             partitions.insert(partition);
             batch.occurrences.push(occurrence);
         }
-        for (partition, id) in pending.applied {
-            partitions.insert(partition);
-            batch.applied.push(id);
+        for (partition, id) in &pending.applied {
+            partitions.insert(*partition);
+            batch.applied.push(*id);
         }
         partitions.extend(pending.outputs.iter().map(|output| output.instance.partition()));
         batch.outputs = pending.outputs;
@@ -187,7 +188,7 @@ impl Scheduler {
             id: batch.id,
             partitions: partitions.into_iter().collect(),
             ended,
-            applied: batch.applied.clone(),
+            applied: pending.applied,
             held: pending.held,
         });
         self.commands.push_back(Command::Commit(Arc::new(batch)));
@@ -219,7 +220,7 @@ impl Scheduler {
     pub(super) fn commit_finished(&mut self, commit: CommitId, outcome: CommitOutcome) {
         let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.id == commit) else { return };
         let InFlight { partitions, applied, held, .. } = in_flight;
-        self.inbox.forget(applied);
+        self.inbox.forget(applied.into_iter().map(|(_, id)| id));
         let reason = match outcome {
             CommitOutcome::Committed => return self.release(held),
             CommitOutcome::Refused { reason } => {
