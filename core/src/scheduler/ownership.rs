@@ -137,8 +137,14 @@ impl Scheduler {
     pub(super) fn lease_granted(&mut self, id: PartitionId, epoch: Epoch, commit_seq: u64, sequence: u64, requested_at: Monotonic) {
         let partition = self.partition(id);
         assert!(epoch > partition.epoch, "partition {id}: epoch {epoch} after {}", partition.epoch);
-        partition.phase = Phase::Loading;
         partition.epoch = epoch;
+        if trusted_until(requested_at) <= self.now.monotonic {
+            // The answer was so long under way that it is worth nothing.
+            self.partition(id).phase = Phase::Free;
+            return self.look_after_leases();
+        }
+        let partition = self.partition(id);
+        partition.phase = Phase::Loading;
         partition.commit_seq = commit_seq;
         // A store that lost its tail may hand out an older number than this replica has used: never go back.
         partition.sequence = partition.sequence.max(sequence);

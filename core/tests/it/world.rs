@@ -186,10 +186,9 @@ impl World {
             world.replicas.push(Replica { scheduler: None, life: 0, stopped: false, paused: false, waiting: VecDeque::new(), asked_at });
         }
         for _ in 0..workers {
-            world.workers.push(Worker { node: None, life: 0, slots: 4, draining: false, drained: false, silent: false });
+            world.add_worker();
         }
         (0..replicas).for_each(|replica| world.start_replica(replica));
-        (0..workers).for_each(|worker| world.start_worker(worker));
         world
     }
 
@@ -201,10 +200,20 @@ impl World {
     }
 
     pub(crate) fn now(&self) -> Now {
-        Now { wall: Timestamp(START + self.time as i64 - ORIGIN as i64 + self.wall_offset), monotonic: Monotonic(self.time) }
+        Now { wall: self.wall_at(self.time), monotonic: Monotonic(self.time) }
+    }
+
+    /// What the wall clock, as it is set now, says to that moment.
+    pub(crate) fn wall_at(&self, time: u64) -> Timestamp {
+        Timestamp(START + time as i64 - ORIGIN as i64 + self.wall_offset)
     }
 
     // Nodes.
+
+    pub(crate) fn add_worker(&mut self) {
+        self.workers.push(Worker { node: None, life: 0, slots: 4, draining: false, drained: false, silent: false });
+        self.start_worker(self.workers.len() - 1);
+    }
 
     pub(crate) fn start_replica(&mut self, replica: usize) {
         let config = scheduler::Config {
