@@ -42,6 +42,9 @@ struct Worker {
     lease_until: Monotonic,
     /// Assignments sent over its connection.
     assigned: u64,
+    /// How many of those had been sent when it was last asked for an account: what it holds of what was known before a reload is in
+    /// accounts that cover as many.
+    account_from: u64,
     /// It gave something back: until then it gets nothing more.
     full_until: Monotonic,
     /// How often in a row.
@@ -70,6 +73,7 @@ impl Workers {
             held: FxHashSet::default(),
             lease_until: Monotonic(0),
             assigned: 0,
+            account_from: 0,
             full_until: Monotonic(0),
             returns: 0,
         };
@@ -265,7 +269,7 @@ impl Scheduler {
         }
         let worker = &mut self.workers.list[index];
         if worker.connection != Some(connection) {
-            worker.assigned = 0;
+            (worker.assigned, worker.account_from) = (0, 0);
             (worker.returns, worker.full_until) = (0, Monotonic(0));
         }
         worker.life = hello.life;
@@ -299,6 +303,7 @@ impl Scheduler {
         received: u64,
         running: &BTreeSet<(InstanceId, Fence)>,
     ) {
+        let account_from = self.workers.of_connection(connection).map_or(0, |worker| worker.account_from);
         let Some(live) = self.instances.get_mut(&id) else { return };
         if running.contains(&(id, live.row.fence)) {
             return;
@@ -306,7 +311,7 @@ impl Scheduler {
         let may_be_on_its_way = match live.sent {
             Sent::NotYet => return,
             Sent::Over(over, place) => over == connection && place > received,
-            Sent::Unknown => false,
+            Sent::Unknown => received < account_from,
         };
         if !guard!(Guard::AccountCoversAssignment, !may_be_on_its_way) {
             return;
@@ -341,6 +346,7 @@ impl Scheduler {
     }
 
     pub(super) fn ask_workers_for_accounts(&mut self) {
+        self.workers.list.iter_mut().for_each(|worker| worker.account_from = worker.assigned);
         let connections: Vec<_> = self.workers.list.iter().filter_map(|worker| worker.connection).collect();
         for connection in connections {
             self.send(connection, ToWorker::GiveAccount);

@@ -18,6 +18,9 @@ use crate::scheduler::firing::Firing;
 use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
 
+/// So many tasks that were removed are remembered for what they have fired; those with running instances are remembered beyond it.
+const REMOVED_MAX: usize = 10_000;
+
 /// What is known of the inboxes of this replica's partitions.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -231,18 +234,16 @@ impl Scheduler {
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
         let fired_until = task.fired_until.max(fired.unwrap_or(Timestamp::MIN));
         let in_progress = task.instances.map(|of| of.in_progress).unwrap_or_default();
-        if !in_progress.is_empty() || fired_until > at {
-            self.removed.insert(id, Removed { partition: task.partition, in_progress, fired_until });
+        if self.removed.len() >= REMOVED_MAX {
+            self.removed.retain(|_, removed| !removed.in_progress.is_empty());
         }
+        self.removed.insert(id, Removed { partition: task.partition, in_progress, fired_until });
     }
 
     /// An instance of a task that was removed has ended.
     pub(super) fn forget_left_behind(&mut self, task: TaskId, instance: InstanceId) {
         let Some(removed) = self.removed.get_mut(&task) else { return };
         removed.in_progress.remove(&instance);
-        if removed.in_progress.is_empty() && removed.fired_until <= self.now.wall {
-            self.removed.remove(&task);
-        }
     }
 
     fn trigger(&mut self, id: TaskId, partition: PartitionId, submission: Submission, ordinal: u64, at: Timestamp, by: &Arc<str>) {

@@ -152,7 +152,8 @@ fn outcome(world: &World) -> String {
         for row in world.rows(&name) {
             _ = writeln!(text, "{name} {} ({}): {}", shown(row.fire_time), row.origin.name(), row.state.name());
             for transition in &row.transitions {
-                let who = transition.worker.as_ref().map(|worker| format!(", attempt {} on {worker}", transition.attempt)).unwrap_or_default();
+                let who =
+                    transition.worker.as_ref().map(|worker| format!(", attempt {} on {worker}", transition.attempt)).unwrap_or_default();
                 let detail = transition.detail.as_ref().map(|detail| format!(", {detail}")).unwrap_or_default();
                 _ = writeln!(text, "  {} {} ({}){who}{detail}", shown(transition.at), transition.to.name(), transition.cause.name());
             }
@@ -183,7 +184,11 @@ fn outcome(world: &World) -> String {
         _ = writeln!(text, "alert {at}: {what}");
     }
     if world.replicas[0].stopped {
-        _ = writeln!(text, "the scheduler has stopped, its leases {}", if world.store.leases[0].owner.is_none() { "given up" } else { "kept" });
+        _ = writeln!(
+            text,
+            "the scheduler has stopped, its leases {}",
+            if world.store.leases[0].owner.is_none() { "given up" } else { "kept" }
+        );
     }
     text
 }
@@ -208,7 +213,8 @@ fn check(path: &Path) {
 #[test]
 fn every_script_ends_as_it_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/scripts");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("the folder of scripts").map(|entry| entry.expect("an entry").path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).expect("the folder of scripts").map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     assert!(paths.len() >= 12, "{} scripts", paths.len());
     paths.iter().for_each(|path| check(path));
