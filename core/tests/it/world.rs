@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use punctual_core::batch::{CommitOutcome, Output};
 use punctual_core::definition::{Band, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger};
-use punctual_core::ids::{ConnectionId, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
+use punctual_core::ids::{ConnectionId, Fence, InboxId, InstanceId, ReplicaId, TaskId, WorkerId, WorkerLife};
 use punctual_core::inbox::{Request, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::limits;
-use punctual_core::protocol::{End, ToScheduler, ToWorker};
+use punctual_core::protocol::{End, Hello, ToScheduler, ToWorker};
 use punctual_core::scheduler::{self, Alert, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_core::worker::{self, WorkerNode};
@@ -686,8 +686,27 @@ impl World {
         of_task.map(|began| began.at - ORIGIN).collect()
     }
 
-    pub(crate) fn partition_of(&self, name: &str) -> PartitionId {
-        punctual_core::ids::partition_of(name, self.partitions)
+    pub(crate) fn connection_between(&self, worker: usize, replica: usize) -> ConnectionId {
+        let link = self.links.iter().find(|(_, link)| link.worker == worker && link.replica == replica);
+        *link.expect("they are connected").0
+    }
+
+    /// To the first replica.
+    pub(crate) fn connection_of(&self, worker: usize) -> ConnectionId {
+        self.connection_between(worker, 0)
+    }
+
+    /// What a worker says that holds nothing and has received nothing.
+    pub(crate) fn hello_of(&self, worker: usize) -> Hello {
+        Hello {
+            worker: WorkerId(Arc::from(format!("w{}", worker + 1))),
+            life: WorkerLife(self.workers[worker].life),
+            slots: self.workers[worker].slots,
+            handlers: vec![Arc::from("command")],
+            draining: false,
+            running: vec![],
+            received: 0,
+        }
     }
 
     /// Nothing that a promise of the store or of the machines forbids has happened.
