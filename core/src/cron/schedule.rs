@@ -154,25 +154,22 @@ impl Schedule {
 
     /// The stretch that an instant lies in, with the move of the clock before it (if near) and the one after it.
     pub(super) fn stretch_at(&self, second: i64) -> Stretch {
-        let offset = self.offset_at(second);
-        let mut stretch = Stretch { starts_at: second, ends_at: SECOND_MAX + 1, offset, offset_before: offset, offset_after: offset };
-        // The database also records changes of name; those move no clock. `preceding` and `following` leave out the instant itself.
-        for transition in self.zone.preceding(instant(second + 1)) {
-            stretch.starts_at = transition.timestamp().as_second();
-            if stretch.starts_at < second - REACH {
+        let looked_back_to = second - REACH;
+        let offset = self.offset_at(looked_back_to);
+        let (starts_at, ends_at) = (looked_back_to, SECOND_MAX + 1);
+        let mut stretch = Stretch { starts_at, ends_at, offset, offset_before: offset, offset_after: offset };
+        // Looking forward from before the instant, because jiff 1.0.2's `preceding` passes over the last explicit transition of zones
+        // whose rule also names an earlier one (America/Ciudad_Juarez in 2022).
+        for transition in self.zone.following(instant(looked_back_to)) {
+            let (at, offset) = (transition.timestamp().as_second(), i64::from(transition.offset().seconds()));
+            if offset == stretch.offset {
+                continue; // The database also records changes of name; those move no clock.
+            }
+            if at > second {
+                (stretch.ends_at, stretch.offset_after) = (at, offset);
                 break;
             }
-            stretch.offset_before = self.offset_at(stretch.starts_at - 1);
-            if stretch.offset_before != offset {
-                break;
-            }
-        }
-        for transition in self.zone.following(instant(second)) {
-            stretch.offset_after = transition.offset().seconds().into();
-            if stretch.offset_after != offset {
-                stretch.ends_at = transition.timestamp().as_second();
-                break;
-            }
+            stretch = Stretch { starts_at: at, ends_at, offset, offset_before: stretch.offset, offset_after: offset };
         }
         stretch
     }

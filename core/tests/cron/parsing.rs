@@ -83,7 +83,8 @@ fn working_days_stay_in_their_month() {
 
 #[test]
 fn zone_names_are_names_of_places() {
-    for name in jiff::tz::db().available() {
+    // `Factory` is the database's word for a machine that was never told where it is.
+    for name in jiff::tz::db().available().filter(|name| name.as_str() != "Factory") {
         assert_eq!(validate_zone_name(name.as_str()), Ok(()));
     }
     let refused = [
