@@ -52,6 +52,21 @@ impl Schedule {
         &self.expression
     }
 
+    /// The zone.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// What becomes of fixed wall times that do not exist.
+    pub fn gap(&self) -> GapPolicy {
+        self.gap
+    }
+
+    /// In which pass fixed wall times fire that come twice.
+    pub fn overlap(&self) -> OverlapPolicy {
+        self.overlap
+    }
+
     /// The first fire time strictly after `after`; `None` where there is none within the search limit.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         self.next_second(after.0.div_euclid(1_000)).map(|second| Timestamp(second * 1_000))
@@ -191,7 +206,7 @@ pub(super) struct Stretch {
 
 /// An instant as jiff has it; those beyond jiff's bounds are the nearest within.
 pub(super) fn instant(second: i64) -> jiff::Timestamp {
-    jiff::Timestamp::from_second(second.clamp(SECOND_MIN, SECOND_MAX)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    jiff::Timestamp::from_second(second.clamp(SECOND_MIN, SECOND_MAX)).expect("the bounds are jiff's own")
 }
 
 /// A wall second as a civil time.

@@ -39,6 +39,14 @@ fn the_last_fire_time_of_a_rare_schedule_is_found_far_back() {
     assert_eq!(schedule.latest_in(at("2028-01-01T00:00:00Z"), at("2020-01-01T00:00:00Z")), None);
 }
 
+/// The clock went back on the last date that the zone's data names one by one; jiff 1.0.2 passes over it when looking back.
+#[test]
+fn a_repeated_hour_at_the_end_of_explicit_transitions_counts_once() {
+    let schedule = schedule_with("30 23 * * *", None, "America/Ciudad_Juarez", GapPolicy::default(), OverlapPolicy::default());
+    assert_eq!(schedule.count_in(at("2022-11-29T06:00:00Z"), at("2022-11-30T12:00:00Z")), 1);
+    assert_eq!(schedule.next_after(at("2022-11-30T06:10:00Z")), Some(at("2022-12-01T06:30:00Z")));
+}
+
 #[test]
 fn a_schedule_of_a_single_year_ends() {
     let schedule = schedule_with("0 0 0 1 1 ? 2028", None, "UTC", GapPolicy::default(), OverlapPolicy::default());

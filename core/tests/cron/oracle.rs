@@ -99,15 +99,21 @@ fn model(time_fields: impl Strategy<Value = (Field, Field, Field)>) -> impl Stra
 /// Expressions that fire every day at most hourly or so: for walks across a move of the clock.
 fn daily_model() -> impl Strategy<Value = Model> {
     let second = prop_oneof![8 => Just(Field { text: "0".to_owned(), values: [0].into() }), 1 => field(0, 59)];
-    model((second, field(0, 59), prop_oneof![field(0, 23), field(0, 4).prop_filter("`*` means all hours", |hour| !hour.text.contains('*') && !hour.text.contains('/'))])).prop_map(
-        |mut model| {
-            let all = Field { text: "*".to_owned(), values: (1..=12).collect() };
-            model.month = all;
-            model.day = DayItem::Plain(Field { text: "*".to_owned(), values: (1..=31).collect() });
-            model.weekday = DayItem::Plain(Field { text: "*".to_owned(), values: (0..=6).collect() });
-            model
-        },
-    )
+    model((
+        second,
+        field(0, 59),
+        prop_oneof![
+            field(0, 23),
+            field(0, 4).prop_filter("`*` means all hours", |hour| !hour.text.contains('*') && !hour.text.contains('/'))
+        ],
+    ))
+    .prop_map(|mut model| {
+        let all = Field { text: "*".to_owned(), values: (1..=12).collect() };
+        model.month = all;
+        model.day = DayItem::Plain(Field { text: "*".to_owned(), values: (1..=31).collect() });
+        model.weekday = DayItem::Plain(Field { text: "*".to_owned(), values: (0..=6).collect() });
+        model
+    })
 }
 
 /// Any expression that tests of other modules may want, as text for [`Dialect::Seconds6`].
