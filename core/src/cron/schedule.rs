@@ -78,7 +78,7 @@ impl Schedule {
         while after < SECOND_MAX {
             let offset = self.offset_at(after);
             let matched = self.expression.next_wall_second(after + offset + 1);
-            if let Some(second) = matched.and_then(|wall| self.undisturbed(after, offset, wall)) {
+            if let Some(second) = matched.and_then(|wall| self.undisturbed(after, offset, wall)).filter(|&second| second > after) {
                 return (second <= SECOND_MAX).then_some(second);
             }
             let stretch = self.stretch_at(after + 1);
@@ -94,6 +94,8 @@ impl Schedule {
     }
 
     /// The instant of the next match `wall`, where no move of the clock can have a say in it. `offset` holds at `after`.
+    ///
+    /// It lies after `after` in every zone of the database; the caller still checks, should a zone from elsewhere break the two facts.
     fn undisturbed(&self, after: i64, offset: i64, wall: i64) -> Option<i64> {
         let second = wall - offset;
         let calm_at = |second: i64| self.offset_at(second) == offset;
@@ -110,7 +112,7 @@ impl Schedule {
             return if calm_at(after - REACH) && calm_at(after + REACH) { self.ordinary(wall) } else { None };
         }
         // What lies behind on the wall is done with, so the next match decides alone.
-        self.ordinary(wall).filter(|&second| second > after)
+        self.ordinary(wall)
     }
 
     /// The instant of a wall time that exists exactly once.
