@@ -139,11 +139,12 @@ impl Expression {
     }
 }
 
-/// The n of a set that is 0, n, 2n, ... to the end of its field.
+/// The n of a set that is 0, n, 2n, ... to the end of its field, where that is even: `*/7` is not "every 7 minutes", it begins anew
+/// each hour.
 fn every_nth(set: u64, span: u32) -> Option<u32> {
     let nth = ones(set).nth(1)?;
     let expected = (0..span).step_by(nth as usize).fold(0, |bits, value| bits | 1 << value);
-    (set & 1 == 1 && set == expected).then_some(nth)
+    (set & 1 == 1 && set == expected && span.is_multiple_of(nth)).then_some(nth)
 }
 
 /// "every minute", "every 5 minutes".

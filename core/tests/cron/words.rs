@@ -10,6 +10,8 @@ fn expressions_are_described_in_plain_english() {
         ("0 0,12 * * *", "at 00:00 and 12:00 every day"),
         ("* * * * *", "every minute"),
         ("*/15 * * * *", "every 15 minutes"),
+        ("*/25 * * * *", "at minutes 0, 25 and 50 of every hour"),
+        ("30,45 */5 * * *", "at minutes 30 and 45 of hours 0, 5, 10, 15 and 20 every day"),
         ("0 * * * *", "at minute 0 of every hour"),
         ("5,35 * * * SAT,SUN", "at minutes 5 and 35 of every hour on Saturday and Sunday"),
         ("*/20 9-17 * * MON-FRI", "every 20 minutes of hours 9 to 17 on Monday to Friday"),
