@@ -4,5 +4,6 @@
 //! carries its commands out and feeds the answers back in. The same code therefore runs in production, in property tests and in the
 //! simulated world.
 
+pub mod backoff;
 pub mod limits;
 pub mod time;
