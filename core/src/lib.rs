@@ -7,3 +7,4 @@
 pub mod backoff;
 pub mod limits;
 pub mod time;
+pub mod wheel;
