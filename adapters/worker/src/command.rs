@@ -7,7 +7,7 @@
 //! The run is over when the program has ended. What it left in its group is killed then; what is in the pipe by then is captured, and a
 //! process that has left the group (`setsid`) and holds the pipe open is not waited for.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -154,11 +154,21 @@ impl Prepared {
         Ok(Running { leader, stdin, pipe: Some(pipe), capture: Capture::default() })
     }
 
+    fn path(&self) -> Option<&OsStr> {
+        self.environment.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str())
+    }
+
     /// Why the program could not be started, and what to do.
     fn explain(&self, error: &io::Error) -> Ended {
         let program = &self.program;
         match error.kind() {
             io::ErrorKind::NotFound => failed_for_good(not_found(program)),
+            // The system says so too where it found nothing, but could not look into every folder of the PATH.
+            io::ErrorKind::PermissionDenied
+                if !program.contains('/') && user::find_program(program, self.path(), Path::new("")).is_none() =>
+            {
+                failed_for_good(not_found(program))
+            }
             io::ErrorKind::PermissionDenied => failed_for_good(format!(
                 "{program:?} may not be executed by this worker's user: {error}. Make it executable (chmod +x), and its folder and the \
                  working directory accessible"

@@ -1,6 +1,7 @@
 //! This test binary, started again as a worker process of its own: one that can be killed, or given another environment.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -37,8 +38,13 @@ async fn helper_process() {
     let (marker, attempts): (String, Vec<(String, Value)>) = serde_json::from_str(&wanted).expect("the helper's orders");
     let executor = built_in(&marker, true);
     let (_stop, receiver) = tokio::sync::watch::channel(Stop::No);
-    let running: Vec<_> =
-        attempts.iter().map(|(handler, config)| tokio::spawn(executor.run(assignment(handler, config, None), receiver.clone()))).collect();
+    let run = |(i, (handler, config)): (usize, &(String, Value))| {
+        let mut assignment = assignment(handler, config, None);
+        // Attempts of their own, by their fence.
+        Arc::make_mut(&mut assignment).fence.0 += i as u64;
+        tokio::spawn(executor.run(assignment, receiver.clone()))
+    };
+    let running: Vec<_> = attempts.iter().enumerate().map(run).collect();
     for attempt in running {
         let ended = attempt.await.expect("no panic");
         println!("{:?} {:?} {}", ended.end, ended.detail, text(&ended.output));

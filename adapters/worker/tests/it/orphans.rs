@@ -31,8 +31,11 @@ async fn what_a_killed_worker_left_is_ended_and_nothing_else() {
         shell(path(1), &format!("trap '' TERM; sleep 1000 & echo $! > $D/child; {OWN}; while :; do sleep 0.05; done")),
         // A child with no marker, in the command's group.
         shell(path(2), &format!("env -i sleep 1000 & echo $! > $D/child; {OWN}; wait")),
-        // A child in a session of its own, while the command goes on.
-        shell(path(3), &format!("setsid sh -c 'echo $$ > $D/child; exec sleep 1000' & {OWN}; while :; do sleep 0.05; done")),
+        // A child in a session of its own, while the command goes on, and that is still there when the command has ended as asked.
+        shell(
+            path(3),
+            &format!("setsid sh -c 'trap \"\" TERM; echo $$ > $D/child; exec sleep 1000' & {OWN}; while :; do sleep 0.05; done"),
+        ),
     ];
     let mut worker = worker_process(&marker, &attempts, &[]);
     let mut pids = Vec::new();
@@ -61,9 +64,9 @@ async fn what_a_killed_worker_left_is_ended_and_nothing_else() {
         gone(*pid).await;
     }
     assert!(found.iter().all(|orphan| orphan.ended), "{found:?}");
-    for marked in [0, 1, 2, 3, 5, 6] {
+    for (marked, fence) in [(0, 77), (1, 78), (2, 78), (3, 79), (5, 80), (6, 80)] {
         let orphan = found.iter().find(|orphan| orphan.pid == pids[marked]).unwrap_or_else(|| panic!("{marked} of {found:?}"));
-        assert_eq!((orphan.instance, orphan.attempt, orphan.fence), (Some(InstanceId(42)), Some(3), Some(Fence(77))));
+        assert_eq!((orphan.instance, orphan.attempt, orphan.fence), (Some(InstanceId(42)), Some(3), Some(Fence(fence))));
     }
     for pid in [stranger.1, other_marker.1, mine_pids[0], mine_pids[1]] {
         assert!(lives(pid));

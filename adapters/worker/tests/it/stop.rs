@@ -1,7 +1,9 @@
 use std::path::Path;
+use std::time::Duration;
 
 use punctual_core::protocol::End;
 use punctual_driver::ports::Stop;
+use rustix::process::{Pid, Signal};
 use serde_json::json;
 
 use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, process_state, text, until};
@@ -40,7 +42,7 @@ async fn a_cancelled_command_with_no_such_habit_just_ends() {
 #[tokio::test]
 async fn one_that_ignores_the_signal_is_killed_when_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    let script = "trap 'echo no; touch $D/refused' TERM; echo $$ > $D/pid; while :; do sleep 0.05; done";
+    let script = "trap 'echo no; touch $D/refused' TERM; trap 'touch $D/later' USR1; echo $$ > $D/pid; while :; do sleep 0.05; done";
     let attempt = begin(folder.path(), script);
     let pid = pid_in(&folder.path().join("pid")).await;
     attempt.stop.send_replace(Stop::Cancel);
@@ -48,6 +50,9 @@ async fn one_that_ignores_the_signal_is_killed_when_told() {
     assert!(lives(pid));
     // Asked once more in the same way, it isn't signalled once more.
     attempt.stop.send_replace(Stop::Cancel);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    rustix::process::kill_process(Pid::from_raw(pid).expect("a number"), Signal::USR1).expect("a signal");
+    exists(folder.path(), "later").await;
     attempt.stop.send_replace(Stop::Kill);
     let ended = attempt.end().await;
     assert_eq!((ended.end, ended.code, ended.detail.as_deref()), (End::Cancelled, None, Some("killed by signal 9 (SIGKILL)")));
