@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_usual_life_is_short() {
-        let step = |from, to, cause, at| Transition {
+        let step = |from, to, cause, at: i64| Transition {
             from,
             to,
             cause,

@@ -11,7 +11,8 @@ pub struct Guards {
     pub instance_state: bool,
     /// An update is refused unless the row has the expected fence.
     pub instance_fence: bool,
-    /// A firing is unique by fire time, task, ordinal and run.
+    /// A firing is unique by fire time, task, ordinal and run. Left out, the index goes, and listings that need it fail.
+    #[cfg(feature = "conformance")]
     pub unique_firing: bool,
     /// A commit is refused if an inbox entry that it applies is gone.
     pub inbox_entry: bool,
@@ -24,6 +25,7 @@ impl Guards {
         lease_relied_on: true,
         instance_state: true,
         instance_fence: true,
+        #[cfg(feature = "conformance")]
         unique_firing: true,
         inbox_entry: true,
     };

@@ -89,9 +89,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual number of partitions.
-    pub fn new(path: impl Into<PathBuf>, decode: Decode) -> Self {
-        Options { path: path.into(), partitions: limits::PARTITIONS_DEFAULT, decode, guards: Guards::ALL, pages_max: None }
+    /// This file, laid out for so many partitions where it is new.
+    pub fn new(path: impl Into<PathBuf>, partitions: u16, decode: Decode) -> Self {
+        Options { path: path.into(), partitions, decode, guards: Guards::ALL, pages_max: None }
     }
 
     /// Leaves guards out, to show that a test notices.
@@ -149,6 +149,10 @@ impl SqliteStore {
         let lock = ProcessLock::take(&database, &options.path)?;
         let mut writer = open_writer(&database, &options)?;
         let partitions = schema::prepare(&database, &mut writer, options.partitions)?;
+        #[cfg(feature = "conformance")]
+        if !options.guards.unique_firing {
+            writer.execute_batch("DROP INDEX instances_firing").map_err(|error| database.error(error))?;
+        }
         if let Some(pages) = options.pages_max {
             let full = writer.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
             full.map_err(|error| database.error(error))?;
@@ -177,13 +181,6 @@ impl SqliteStore {
     #[doc(hidden)]
     pub async fn set_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         self.write(move |connection| connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))).await
-    }
-
-    /// Runs SQL on the writing connection, for tests of what should never happen.
-    #[cfg(feature = "conformance")]
-    #[doc(hidden)]
-    pub async fn execute_sql(&self, sql: &'static str) -> Result<(), StoreError> {
-        self.write(move |connection| connection.execute_batch(sql)).await
     }
 
     async fn on<T: Send + 'static>(

@@ -13,7 +13,15 @@ use crate::error::Database;
 /// The lock; dropping it gives it up.
 #[derive(Debug)]
 pub(crate) struct ProcessLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for ProcessLock {
+    fn drop(&mut self) {
+        // Closing the file would do, were it not for child processes: one that another thread has just forked shares the lock until it
+        // runs its program.
+        let _ = self.file.unlock();
+    }
 }
 
 impl ProcessLock {
@@ -37,7 +45,7 @@ impl ProcessLock {
         }
         // Who holds it is a courtesy: the lock holds without.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "process {}", std::process::id()));
-        Ok(ProcessLock { _file: file })
+        Ok(ProcessLock { file })
     }
 }
 

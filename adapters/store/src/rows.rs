@@ -133,3 +133,81 @@ pub(crate) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Arc<
 pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     T::from_code(row.get(column)?).ok_or_else(|| malformed(column, Malformed("a number stands for nothing")))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use punctual_core::batch::InstanceUpdate;
+    use punctual_core::instance::{Cause, Origin, State, Transition};
+    use rusqlite::Connection;
+
+    use super::*;
+
+    prop_compose! {
+        fn any_row()(
+            (id, task, version, fire_time) in any::<(u64, u64, u32, i64)>(),
+            (ordinal, run, fence, attempt, failures, losses) in any::<(u64, u32, u64, u32, u32, u32)>(),
+            (worker, due_at, payload, key) in any::<(Option<(String, u64)>, Option<i64>, Option<String>, Option<String>)>(),
+            state in proptest::sample::select(&State::ALL[..]),
+            origin in proptest::sample::select(&Origin::ALL[..]),
+            ats in proptest::collection::vec(any::<i64>(), 1..4),
+        ) -> InstanceRow {
+            InstanceRow {
+                id: InstanceId(id),
+                task: TaskId(task),
+                version: Version(version),
+                fire_time: Timestamp(fire_time),
+                ordinal,
+                run,
+                origin,
+                state,
+                fence: Fence(fence),
+                attempt,
+                failures,
+                losses,
+                worker: worker.map(|(id, life)| WorkerRef { id: WorkerId(id.into()), life: WorkerLife(life) }),
+                due_at: due_at.map(Timestamp),
+                payload: payload.map(Into::into),
+                key: key.map(Into::into),
+                transitions: ats
+                    .into_iter()
+                    .map(|at| Transition {
+                        from: None,
+                        to: state,
+                        cause: Cause::Fired,
+                        at: Timestamp(at),
+                        attempt,
+                        fence: Fence(fence),
+                        worker: None,
+                        code: None,
+                        detail: None,
+                    })
+                    .collect(),
+            }
+        }
+    }
+
+    fn read(connection: &Connection) -> InstanceRow {
+        connection.query_row(concat!("SELECT ", instance_columns!(), " FROM instances i"), [], instance).expect("the row")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn rows_come_back_as_they_were(row in any_row(), next in any_row()) {
+            let connection = Connection::open_in_memory().expect("a database");
+            connection.execute_batch(crate::schema::MIGRATIONS[0]).expect("a schema");
+            let mut packed = Vec::new();
+            insert_instance(&mut connection.prepare(INSERT_INSTANCE).expect("SQL"), &row, &mut packed).expect("an insert");
+            prop_assert_eq!(&read(&connection), &row);
+            // All that may change does.
+            let (id, task, version, fire_time) = (row.id, row.task, row.version, row.fire_time);
+            let (ordinal, run, origin) = (row.ordinal, row.run, row.origin);
+            let next = InstanceRow { id, task, version, fire_time, ordinal, run, origin, payload: row.payload.clone(), key: row.key.clone(), ..next };
+            let update = InstanceUpdate { expected_state: row.state, expected_fence: row.fence, row: next };
+            let mut statement = connection.prepare(update_instance_sql!("AND state = ?11 AND fence = ?12")).expect("SQL");
+            prop_assert!(update_instance(&mut statement, &update, &mut packed).expect("an update"));
+            prop_assert_eq!(&read(&connection), &update.row);
+        }
+    }
+}

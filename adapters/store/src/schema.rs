@@ -16,7 +16,7 @@ use crate::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
