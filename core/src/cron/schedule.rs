@@ -33,7 +33,7 @@ pub(super) const SECOND_MAX: i64 = Timestamp::MAX.0 / 1_000;
 ///
 /// Asking is pure: nothing is remembered between calls, and every answer is the same for every `after` between one fire time and the
 /// next. Fire times are whole seconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     pub(super) expression: Expression,
     pub(super) zone: TimeZone,
