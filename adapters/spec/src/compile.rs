@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use punctual_core::backoff::{self, BackoffPolicy};
+use punctual_core::cron::Schedule;
 use punctual_core::definition::{
     self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy,
 };
@@ -98,6 +99,37 @@ pub fn decode(document: &str, zones: &Zones) -> Result<TaskDefinition, Vec<Findi
     TaskSpec::from_json(document).map_err(|finding| vec![finding])?.to_definition(zones)
 }
 
+/// The schedule of a cron trigger: the one verdict that previews, task files and imports share.
+///
+/// # Errors
+///
+/// What is wrong with the expression and what is wrong with the zone.
+pub fn schedule(cron: &CronTrigger, zones: &Zones) -> Result<Arc<Schedule>, Vec<Finding>> {
+    let error = match zones.schedule(cron) {
+        Ok(schedule) => return Ok(schedule),
+        Err(error) => error,
+    };
+    // An expression that is refused hides whether the zone is: both are to be said.
+    let zone_error = if matches!(error, ZoneError::Cron(_)) { zones.get(&cron.timezone).err() } else { None };
+    Err(std::iter::once(error).chain(zone_error).map(zone_finding).collect())
+}
+
+/// What to say of a refused zone or expression.
+pub(crate) fn zone_finding(error: ZoneError) -> Finding {
+    let (field, code) = match &error {
+        ZoneError::Cron(_) => ("cron", Code::Cron),
+        ZoneError::Name(_) | ZoneError::Unknown { .. } => ("timezone", Code::Zone),
+        ZoneError::Damaged { .. } => ("timezone", Code::ZoneData),
+    };
+    let help = match &error {
+        ZoneError::Unknown { suggestion: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
+        ZoneError::Unknown { .. } => Some("use an IANA name such as Europe/Berlin, letter by letter".to_owned()),
+        ZoneError::Damaged { .. } => Some("repair the system's tzdata".to_owned()),
+        ZoneError::Cron(_) | ZoneError::Name(_) => None,
+    };
+    Finding { code, path: FieldPath::of(&["trigger", field]), message: error.to_string(), help }
+}
+
 struct Check {
     findings: Vec<Finding>,
 }
@@ -134,7 +166,7 @@ impl Check {
     fn trigger(&mut self, trigger: &Trigger, zones: &Zones) -> Option<definition::Trigger> {
         let interval_min = core_limits::INTERVAL_MIN;
         Some(match trigger {
-            Trigger::Cron(cron) => definition::Trigger::Cron(self.cron(cron, zones)?),
+            Trigger::Cron(cron) => definition::Trigger::Cron(self.schedule(cron, zones)?),
             Trigger::FixedRate(interval) => {
                 self.duration(&["trigger", "fixed_rate"], *interval, interval_min);
                 definition::Trigger::FixedRate { interval: *interval }
@@ -151,29 +183,8 @@ impl Check {
         })
     }
 
-    fn cron(&mut self, cron: &CronTrigger, zones: &Zones) -> Option<Arc<punctual_core::cron::Schedule>> {
-        let error = match zones.schedule(cron) {
-            Ok(schedule) => return Some(schedule),
-            Err(error) => error,
-        };
-        // An expression that is refused hides whether the zone is: both are to be said.
-        let zone_error = if matches!(error, ZoneError::Cron(_)) { zones.get(&cron.timezone).err() } else { None };
-        for error in std::iter::once(error).chain(zone_error) {
-            let (field, code) = match &error {
-                ZoneError::Cron(_) => ("cron", Code::Cron),
-                ZoneError::Name(_) | ZoneError::Unknown { .. } => ("timezone", Code::Zone),
-                ZoneError::Damaged { .. } => ("timezone", Code::ZoneData),
-            };
-            let help = match &error {
-                ZoneError::Unknown { suggestion: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
-                ZoneError::Unknown { .. } => Some("use an IANA name such as Europe/Berlin, letter by letter".to_owned()),
-                ZoneError::Damaged { .. } => Some("repair the system's tzdata".to_owned()),
-                ZoneError::Cron(_) | ZoneError::Name(_) => None,
-            };
-            let path = FieldPath::of(&["trigger", field]);
-            self.findings.push(Finding { code, path, message: error.to_string(), help });
-        }
-        None
+    fn schedule(&mut self, cron: &CronTrigger, zones: &Zones) -> Option<Arc<Schedule>> {
+        schedule(cron, zones).map_err(|findings| self.findings.extend(findings)).ok()
     }
 
     fn misfire(&mut self, spec: &TaskSpec) {

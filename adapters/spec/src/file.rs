@@ -270,7 +270,7 @@ impl<'a> Reading<'a> {
             }
             Ok(_) => {}
             Err(findings) => {
-                self.tasks.clear();
+                self.tasks = Vec::new();
                 findings.into_iter().for_each(|finding| self.place_finding(finding, node));
             }
         }

@@ -17,7 +17,9 @@
 
 pub mod choice;
 pub mod compile;
+pub mod crontab;
 pub mod duration;
+pub mod emit;
 mod fields;
 pub mod file;
 pub mod handler;
@@ -25,7 +27,10 @@ pub mod limits;
 mod node;
 pub mod problem;
 mod read;
+pub mod schema;
 pub mod spec;
 mod task;
 mod wire;
 pub mod zones;
+
+pub use compile::decode;

@@ -85,6 +85,20 @@ impl CronTrigger {
     pub fn new(cron: impl Into<String>) -> Self {
         CronTrigger { cron: cron.into(), timezone: utc(), dialect: None, gap: Gap::AfterGap, overlap: Overlap::First }
     }
+
+    /// Leaves single blanks between the fields, and a dialect only where it says something. What is refused stays as it is.
+    pub fn normalise(&mut self) {
+        if self.cron.len() > limits::CRON_EXPRESSION_BYTES_MAX {
+            return;
+        }
+        let is_single = |text: &str| !text.contains('\t') && !text.contains("  ") && text.trim_matches([' ', '\t']) == text;
+        if !is_single(&self.cron) {
+            self.cron = self.cron.split([' ', '\t']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        }
+        if self.dialect == Some(Dialect::Unix5) && self.cron.split(' ').count() == 5 {
+            self.dialect = None;
+        }
+    }
 }
 
 fn utc() -> String {
@@ -466,13 +480,7 @@ impl TaskSpec {
             }
         }
         if let Trigger::Cron(trigger) = &mut self.trigger {
-            let is_single = |text: &str| !text.contains('\t') && !text.contains("  ") && text.trim() == text;
-            if !is_single(&trigger.cron) {
-                trigger.cron = trigger.cron.split([' ', '\t']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-            }
-            if trigger.dialect == Some(Dialect::Unix5) && trigger.cron.split(' ').count() == 5 {
-                trigger.dialect = None;
-            }
+            trigger.normalise();
         }
         match &mut self.handler {
             Handler::Command(config) => {

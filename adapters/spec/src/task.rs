@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::choice::Choice;
 use crate::fields;
-use crate::handler::{CommandConfig, HttpConfig, Method, Program, Redirects};
+use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects};
 use crate::node::{Entry, Kind, Node};
 use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
@@ -63,9 +63,8 @@ impl Cursor<'_> {
         defaults
     }
 
-    /// A task. It is `None` where a part of it can't be read at all.
+    /// A task. What can't be read is recorded, and something harmless stands in its place, so that the rest can be checked too.
     pub(crate) fn task(&mut self, node: &Node, defaults: &Defaults) -> Option<TaskSpec> {
-        let problems_before = self.problems.count();
         let entries = self.map(node, fields::TASK)?;
         let name = match entries.iter().find(|(field, _)| *field == "name") {
             Some((_, entry)) => self.step(Step::Field(Cow::Borrowed("name")), |cursor| cursor.text(&entry.value)),
@@ -84,17 +83,14 @@ impl Cursor<'_> {
         if filled.handler.is_none() && !has(fields::HANDLERS) {
             self.refuse(Code::MissingField, node.place, "the task runs nothing", "add one of command, http, handler");
         }
-        let (name, trigger, handler) = (name?, filled.trigger?, filled.handler?);
-        if self.problems.count() > problems_before {
-            return None;
-        }
+        let harmless = CustomHandler { name: NOOP.to_owned(), config: Default::default() };
         let mut spec = TaskSpec {
-            name,
+            name: name.unwrap_or_else(|| "unnamed".to_owned()),
             description: filled.description,
             owner: filled.owner,
             enabled: filled.enabled,
-            trigger,
-            handler,
+            trigger: filled.trigger.unwrap_or(Trigger::Manual),
+            handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
             payload: filled.payload,
             misfire: filled.misfire,
             concurrency: filled.concurrency,
@@ -273,10 +269,15 @@ impl Cursor<'_> {
             return Some(config);
         }
         let entries = self.map(node, fields::HTTP)?;
+        let mut has_url = false;
         for (field, entry) in &entries {
             let node = &*entry.value;
             self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
-                "url" => put(cursor.text(node), &mut config.url),
+                "url" => {
+                    let url = cursor.text(node);
+                    has_url = url.is_some();
+                    put(url, &mut config.url);
+                }
                 "method" => put(cursor.serde_word(node, fields::METHODS), &mut config.method),
                 "headers" => put(cursor.texts_by_name(node), &mut config.headers),
                 "body" => cursor.put_some(node, &mut config.body),
@@ -284,11 +285,10 @@ impl Cursor<'_> {
                 _ => put(cursor.serde_word(node, fields::REDIRECTS), &mut config.redirects),
             });
         }
-        if !entries.iter().any(|(field, _)| *field == "url") {
+        if !names(&entries, "url") {
             self.refuse(Code::MissingField, node.place, "the call has no `url`", "add `url: ...`");
-            return None;
         }
-        Some(config)
+        has_url.then_some(config)
     }
 
     /// One of the words that serde knows a type's values by.
@@ -302,7 +302,7 @@ impl Cursor<'_> {
             return self.text(node).map(|name| CustomHandler { name, config: Default::default() });
         }
         let entries = self.map(node, fields::HANDLER)?;
-        let mut handler = CustomHandler { name: String::new(), config: Default::default() };
+        let mut handler = CustomHandler { name: NOOP.to_owned(), config: Default::default() };
         for (field, entry) in &entries {
             let node = &*entry.value;
             self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
@@ -317,7 +317,7 @@ impl Cursor<'_> {
                 },
             });
         }
-        if !entries.iter().any(|(field, _)| *field == "name") {
+        if !names(&entries, "name") {
             self.refuse(Code::MissingField, node.place, "the handler has no `name`", "add the name under which workers announce it");
             return None;
         }
