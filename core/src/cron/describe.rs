@@ -25,32 +25,33 @@ impl Expression {
     }
 
     fn describe_times(&self) -> String {
-        let hours = u64::from(self.hours);
         let times = self.seconds.count_ones() * self.minutes.count_ones() * self.hours.count_ones();
         if times <= TIMES_LISTED_MAX {
             return format!("at {}", joined(self.listed_times()));
         }
-        let hour_words = match () {
-            () if hours == ALL_HOURS => String::new(),
-            () if every_nth(hours, 24).is_some() => format!(" of every {} hour", ordinal(every_nth(hours, 24).unwrap_or(1))),
-            () => format!(" of {}", counted("hour", "hours", hours)),
-        };
-        let every_hour = if hours == ALL_HOURS { " of every hour" } else { "" };
-        let minute_words = match every_nth(self.minutes, 60) {
-            Some(1) => "every minute".to_owned(),
-            Some(nth) => format!("every {nth} minutes"),
-            None => format!("{}{every_hour}", counted("minute", "minutes", self.minutes)),
-        };
+        let seconds = every_nth(self.seconds, 60).map(|nth| every("second", nth));
+        let minutes = every_nth(self.minutes, 60).map(|nth| every("minute", nth));
+        let listed_seconds = || counted("second", "seconds", self.seconds);
+        let listed_minutes = || counted("minute", "minutes", self.minutes);
+        // "every minute of every hour" says no more than "every minute".
+        let of_hours = self.of_hours(minutes.is_none());
         let on_the_minute = self.seconds == 1;
-        let evenly = every_nth(self.minutes, 60).is_some();
-        match (every_nth(self.seconds, 60), on_the_minute) {
-            (_, true) if evenly => format!("{minute_words}{hour_words}"),
-            (_, true) => format!("at {minute_words}{hour_words}"),
-            (Some(nth), _) => {
-                let second_words = if nth == 1 { "every second".to_owned() } else { format!("every {nth} seconds") };
-                if self.minutes == ALL_MINUTES { format!("{second_words}{hour_words}") } else { format!("{second_words} of {minute_words}{hour_words}") }
-            }
-            (None, _) => format!("at {} of {minute_words}{hour_words}", counted("second", "seconds", self.seconds)),
+        match (seconds, minutes) {
+            (_, Some(minutes)) if on_the_minute => format!("{minutes}{of_hours}"),
+            (_, None) if on_the_minute => format!("at {}{of_hours}", listed_minutes()),
+            (Some(seconds), Some(_)) if self.minutes == ALL_MINUTES => format!("{seconds}{of_hours}"),
+            (Some(seconds), minutes) => format!("{seconds} of {}{of_hours}", minutes.unwrap_or_else(listed_minutes)),
+            (None, minutes) => format!("at {} of {}{of_hours}", listed_seconds(), minutes.unwrap_or_else(listed_minutes)),
+        }
+    }
+
+    /// " of hours 9 to 17"; for all hours " of every hour" where that is wanted.
+    fn of_hours(&self, even_if_all: bool) -> String {
+        match every_nth(self.hours.into(), 24) {
+            Some(1) if even_if_all => " of every hour".to_owned(),
+            Some(1) => String::new(),
+            Some(nth) => format!(" of every {} hour", ordinal(nth)),
+            None => format!(" of {}", counted("hour", "hours", self.hours.into())),
         }
     }
 
@@ -97,7 +98,7 @@ impl Expression {
             words.push(match before_last {
                 0 => "the last day".to_owned(),
                 1 => "the day before the last day".to_owned(),
-                days => format!("{days} days before the last day"),
+                days => format!("the {} day before the last day", ordinal(days)),
             });
         }
         for day in ones(self.nearest_workdays.into()) {
@@ -138,11 +139,17 @@ impl Expression {
     }
 }
 
-/// The n of a set that is 0, n, 2n, ... to the end of its field.
+/// The n of a set that is 0, n, 2n, ... to the end of its field, where that is even: `*/7` is not "every 7 minutes", it begins anew
+/// each hour.
 fn every_nth(set: u64, span: u32) -> Option<u32> {
     let nth = ones(set).nth(1)?;
     let expected = (0..span).step_by(nth as usize).fold(0, |bits, value| bits | 1 << value);
-    (set & 1 == 1 && set == expected).then_some(nth)
+    (set & 1 == 1 && set == expected && span.is_multiple_of(nth)).then_some(nth)
+}
+
+/// "every minute", "every 5 minutes".
+fn every(unit: &str, nth: u32) -> String {
+    if nth == 1 { format!("every {unit}") } else { format!("every {nth} {unit}s") }
 }
 
 /// "hour 9", "hours 9 to 17".

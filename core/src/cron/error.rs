@@ -43,7 +43,10 @@ pub enum CronError {
     #[error("the cron expression is empty: give five fields, such as `30 2 * * *` for 02:30 every day")]
     Empty,
     /// Longer than [`CRON_EXPRESSION_BYTES_MAX`](crate::limits::CRON_EXPRESSION_BYTES_MAX).
-    #[error("the cron expression has {bytes} bytes, at most {} are allowed: split it into several tasks", crate::limits::CRON_EXPRESSION_BYTES_MAX)]
+    #[error(
+        "the cron expression has {bytes} bytes, at most {} are allowed: split it into several tasks",
+        crate::limits::CRON_EXPRESSION_BYTES_MAX
+    )]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -157,7 +160,9 @@ pub enum CronError {
         weekday: String,
     },
     /// No date matches, ever: 30 February.
-    #[error("no date ever matches day-of-month `{day_of_month}` in month `{month}` (weekday `{weekday}`, year `{year}`): check these fields")]
+    #[error(
+        "no date ever matches day-of-month `{day_of_month}` in month `{month}` (weekday `{weekday}`, year `{year}`): check these fields"
+    )]
     NeverMatches {
         /// The day-of-month field.
         day_of_month: String,

@@ -106,10 +106,10 @@ impl Expression {
         for day in ones(self.nearest_workdays.into()).take_while(|&day| day <= length) {
             let day = if day == 0 { length } else { day };
             let workday = match (first_weekday + day - 1) % 7 {
-                6 if day == 1 => 3,          // Saturday the first: not back into the month before, so Monday the third
-                6 => day - 1,                // Saturday: the Friday before
+                6 if day == 1 => 3,            // Saturday the first: not back into the month before, so Monday the third
+                6 => day - 1,                  // Saturday: the Friday before
                 0 if day == length => day - 2, // Sunday the last: not on into the next month, so the Friday before
-                0 => day + 1,                // Sunday: the Monday after
+                0 => day + 1,                  // Sunday: the Monday after
                 _ => day,
             };
             days |= 1 << workday;

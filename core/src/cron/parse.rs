@@ -144,7 +144,8 @@ fn infer_dialect(words: &[&str]) -> Result<Dialect, CronError> {
     match words {
         [_, _, _, day_of_month, _, weekday] if *day_of_month == "?" || *weekday == "?" => {
             // Digits after `#` count weeks, not weekdays.
-            let numbers = weekday.split(',').any(|item| item.split('#').next().is_some_and(|day| day.contains(|c: char| c.is_ascii_digit())));
+            let numbers =
+                weekday.split(',').any(|item| item.split('#').next().is_some_and(|day| day.contains(|c: char| c.is_ascii_digit())));
             if numbers { Err(CronError::AmbiguousDialect { weekday: (*weekday).to_owned() }) } else { Ok(Dialect::Quartz) }
         }
         [_, _, _, _, _, _] => Ok(Dialect::Seconds6),
@@ -336,10 +337,14 @@ impl Items {
 
     fn malformed(self, item: &str) -> CronError {
         let expected = match self.field {
-            Field::Second | Field::Minute | Field::Hour | Field::Year => "use `*`, a number, a range `a-b`, a step `*/n`, or a list of these",
+            Field::Second | Field::Minute | Field::Hour | Field::Year => {
+                "use `*`, a number, a range `a-b`, a step `*/n`, or a list of these"
+            }
             Field::DayOfMonth => "use `*`, `?`, a number, a range `a-b`, a step `*/n`, `L`, `L-n` (n from 1 to 30), `nW`, `LW`, or a list",
             Field::Month => "use `*`, a number, a name (JAN to DEC, three letters), a range `a-b`, a step `*/n`, or a list of these",
-            Field::Weekday => "use `*`, `?`, a number, a name (SUN to SAT, three letters), a range `a-b`, a step `*/n`, `FRIL`, `FRI#3`, or a list",
+            Field::Weekday => {
+                "use `*`, `?`, a number, a name (SUN to SAT, three letters), a range `a-b`, a step `*/n`, `FRIL`, `FRI#3`, or a list"
+            }
         };
         CronError::Malformed { field: self.field, text: item.to_owned(), expected }
     }

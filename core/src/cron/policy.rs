@@ -62,14 +62,7 @@ pub enum GapPolicy {
     ShiftForward,
 }
 
-named!(
-    GapPolicy,
-    "gap policy",
-    "after_gap, skip, shift_forward",
-    AfterGap = "after_gap",
-    Skip = "skip",
-    ShiftForward = "shift_forward"
-);
+named!(GapPolicy, "gap policy", "after_gap, skip, shift_forward", AfterGap = "after_gap", Skip = "skip", ShiftForward = "shift_forward");
 
 /// In which pass a fixed wall time fires that a backward move of the clock repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -52,6 +52,21 @@ impl Schedule {
         &self.expression
     }
 
+    /// The zone.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// What becomes of fixed wall times that do not exist.
+    pub fn gap(&self) -> GapPolicy {
+        self.gap
+    }
+
+    /// In which pass fixed wall times fire that come twice.
+    pub fn overlap(&self) -> OverlapPolicy {
+        self.overlap
+    }
+
     /// The first fire time strictly after `after`; `None` where there is none within the search limit.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         self.next_second(after.0.div_euclid(1_000)).map(|second| Timestamp(second * 1_000))
@@ -63,7 +78,7 @@ impl Schedule {
         while after < SECOND_MAX {
             let offset = self.offset_at(after);
             let matched = self.expression.next_wall_second(after + offset + 1);
-            if let Some(second) = matched.and_then(|wall| self.undisturbed(after, offset, wall)) {
+            if let Some(second) = matched.and_then(|wall| self.undisturbed(after, offset, wall)).filter(|&second| second > after) {
                 return (second <= SECOND_MAX).then_some(second);
             }
             let stretch = self.stretch_at(after + 1);
@@ -79,6 +94,8 @@ impl Schedule {
     }
 
     /// The instant of the next match `wall`, where no move of the clock can have a say in it. `offset` holds at `after`.
+    ///
+    /// It lies after `after` in every zone of the database; the caller still checks, should a zone from elsewhere break the two facts.
     fn undisturbed(&self, after: i64, offset: i64, wall: i64) -> Option<i64> {
         let second = wall - offset;
         let calm_at = |second: i64| self.offset_at(second) == offset;
@@ -95,7 +112,7 @@ impl Schedule {
             return if calm_at(after - REACH) && calm_at(after + REACH) { self.ordinary(wall) } else { None };
         }
         // What lies behind on the wall is done with, so the next match decides alone.
-        self.ordinary(wall).filter(|&second| second > after)
+        self.ordinary(wall)
     }
 
     /// The instant of a wall time that exists exactly once.
@@ -191,7 +208,7 @@ pub(super) struct Stretch {
 
 /// An instant as jiff has it; those beyond jiff's bounds are the nearest within.
 pub(super) fn instant(second: i64) -> jiff::Timestamp {
-    jiff::Timestamp::from_second(second.clamp(SECOND_MIN, SECOND_MAX)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    jiff::Timestamp::from_second(second.clamp(SECOND_MIN, SECOND_MAX)).expect("the bounds are jiff's own")
 }
 
 /// A wall second as a civil time.

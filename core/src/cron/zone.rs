@@ -35,7 +35,9 @@ pub fn validate_zone_name(name: &str) -> Result<(), CronError> {
     // `Etc/GMT+5` is a zone, five hours *behind* UTC. Without its prefix people mean the opposite.
     let is_offset = name.as_bytes().windows(2).any(|pair| matches!(pair[0], b'+' | b'-') && pair[1].is_ascii_digit());
     if is_offset && first_part.len() == name.len() && !["GMT+0", "GMT-0"].iter().any(|zero| name.eq_ignore_ascii_case(zero)) {
-        return refuse("an offset is not a zone name and its sign is easily misread; name a city, or `Etc/GMT-5` for five hours ahead of UTC");
+        return refuse(
+            "an offset is not a zone name and its sign is easily misread; name a city, or `Etc/GMT-5` for five hours ahead of UTC",
+        );
     }
     Ok(())
 }

@@ -1,4 +1,10 @@
 //! Every row of `data/cron.json`: fire times, refusals, and the fire times under other policies.
+//!
+//! Each row was restated from a public bug report (`source`). Its keys: `expr`, `dialect`, `tz`, `after` (exclusive); `expect`, the next
+//! instants in order or `{"error": true}`; `local`, the same instants on the wall; `alternatives`, the list under another policy;
+//! `ambiguous`, implementations differ and `expect` is our default; `tzdata`, the zone data that the answer needs, and
+//! `expect_tzdata_2025b`, what older data gives (unused: a test asks for data as new as the rows). Some rows were reported for a certain
+//! machine zone (`env`), which core cannot see.
 
 use crate::{at, next_times};
 use jiff::tz::TimeZone;
@@ -42,7 +48,14 @@ fn check(row: &Value, schedule: &Schedule, expected: &Value, failures: &mut Vec<
     let got = next_times(schedule, at(text(row, "after")), expected.len());
     if got != expected {
         let show = |times: &[Timestamp]| times.iter().map(Timestamp::to_string).collect::<Vec<_>>().join(" ");
-        failures.push(format!("{} `{}` in {}: {} instead of {}", row["id"], text(row, "expr"), text(row, "tz"), show(&got), show(&expected)));
+        failures.push(format!(
+            "{} `{}` in {}: {} instead of {}",
+            row["id"],
+            text(row, "expr"),
+            text(row, "tz"),
+            show(&got),
+            show(&expected)
+        ));
     }
 }
 
@@ -93,9 +106,12 @@ fn every_row_gives_its_alternatives_under_their_policies() {
 #[test]
 fn the_local_times_of_every_row_are_shown() {
     for row in &rows() {
-        let (Some(locals), Ok(schedule)) = (row["local"].as_array(), build(row, GapPolicy::default(), OverlapPolicy::default())) else { continue };
+        let (Some(locals), Ok(schedule)) = (row["local"].as_array(), build(row, GapPolicy::default(), OverlapPolicy::default())) else {
+            continue;
+        };
         let shown = schedule.explain(at(text(row, "after")), locals.len());
-        let shown: Vec<String> = shown.iter().map(|occurrence| format!("{}{}", occurrence.local, colon_offset(occurrence.offset))).collect();
+        let shown: Vec<String> =
+            shown.iter().map(|occurrence| format!("{}{}", occurrence.local, colon_offset(occurrence.offset))).collect();
         let expected: Vec<&str> = locals.iter().map(|local| local.as_str().unwrap()).collect();
         assert_eq!(shown, expected, "{}", row["id"]);
     }

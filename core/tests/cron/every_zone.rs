@@ -112,7 +112,8 @@ fn a_fixed_daily_time_runs_once_for_each_local_date() {
             let exists = |date: &&Date| zone.to_datetime(midnight(**date)).date() == **date;
             let (from, until) = (stamp(midnight(first) - 1.second()), stamp(midnight(first.saturating_add(5.days())) - 1.second()));
             let expected = dates.iter().filter(exists).count();
-            let around = [-3_601, -1_800, -1, 0, 1, 900, 1_800, 3_599, 3_600, 7_200].map(|seconds: i64| moved.wall_before() + seconds.seconds());
+            let around =
+                [-3_601, -1_800, -1, 0, 1, 900, 1_800, 3_599, 3_600, 7_200].map(|seconds: i64| moved.wall_before() + seconds.seconds());
             for time in around.map(|wall| wall.time()) {
                 let schedule = daily(&zone, time);
                 let fired = next_times(&schedule, from, 8).into_iter().take_while(|&at| at <= until).count();

@@ -1,7 +1,7 @@
 //! Cron, from outside: the corpus of public bug reports, every zone of the database, and a slow oracle that follows the rules literally.
 
-mod counting;
 mod corpus;
+mod counting;
 mod every_zone;
 mod explaining;
 mod oracle;
