@@ -78,9 +78,7 @@ impl TaskSpec {
         let kind = match self.retry.backoff {
             Backoff::Fixed => backoff::Backoff::Fixed,
             Backoff::Linear => backoff::Backoff::Linear,
-            Backoff::Exponential => {
-                backoff::Backoff::Exponential { factor_permille: self.retry.factor.unwrap_or(Factor::DEFAULT).0 }
-            }
+            Backoff::Exponential => backoff::Backoff::Exponential { factor_permille: self.retry.factor.unwrap_or(Factor::DEFAULT).0 },
         };
         RetryPolicy {
             max_attempts: self.retry.max_attempts,
@@ -344,12 +342,9 @@ impl Check {
             let finding = Finding::new(Code::Handler, at("success_statuses"), "no status would mean success");
             self.findings.push(finding.help("leave it out for [200-299]"));
         }
-        for (index, text) in config.success_statuses.iter().enumerate() {
-            if !is_status_range(text) {
-                let message = format!("{} is neither a status nor a range", quoted(text));
-                let finding = Finding::new(Code::Handler, at("success_statuses").index(index), message);
-                self.findings.push(finding.help("100 to 599, or two of them such as 200-299"));
-            }
+        if let Err(message) = config.success_ranges() {
+            let finding = Finding::new(Code::Handler, at("success_statuses"), message);
+            self.findings.push(finding.help("100 to 599"));
         }
     }
 
@@ -413,13 +408,5 @@ fn check_url(url: &str) -> Result<(), String> {
     match port {
         Some(port) if !port.parse::<u16>().is_ok_and(|port| port > 0) => Err(format!("{} is no port", quoted(port))),
         _ => Ok(()),
-    }
-}
-
-fn is_status_range(text: &str) -> bool {
-    let is_status = |text: &str| text.len() == 3 && text.parse::<u16>().is_ok_and(|status| (100..=599).contains(&status));
-    match text.split_once('-') {
-        Some((low, high)) => is_status(low) && is_status(high) && low <= high,
-        None => is_status(text),
     }
 }

@@ -63,7 +63,9 @@ impl<'a> Cursor<'a> {
                 None => {
                     let help = match entry.key.as_str() {
                         "<<" => "merge keys are not read; put what tasks share under `defaults:`".to_owned(),
-                        "every" | "interval" => "write fixed_rate (from fire time to fire time) or fixed_delay (from the end of a run)".to_owned(),
+                        "every" | "interval" => {
+                            "write fixed_rate (from fire time to fire time) or fixed_delay (from the end of a run)".to_owned()
+                        }
                         "schedule" if fields.contains(&"trigger") => "write `trigger: {cron: ...}`".to_owned(),
                         key => one_of(key, fields.iter().copied()),
                     };

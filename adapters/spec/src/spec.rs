@@ -413,7 +413,11 @@ impl Factor {
 
 impl Serialize for Factor {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_multiple_of(1_000) { serializer.serialize_u32(self.0 / 1_000) } else { serializer.serialize_f64(f64::from(self.0) / 1_000.0) }
+        if self.0.is_multiple_of(1_000) {
+            serializer.serialize_u32(self.0 / 1_000)
+        } else {
+            serializer.serialize_f64(f64::from(self.0) / 1_000.0)
+        }
     }
 }
 

@@ -176,7 +176,12 @@ impl Cursor<'_> {
         match kinds[..] {
             [] if is_defaults => return None,
             [] => {
-                self.refuse(Code::MissingField, node.place, "the trigger doesn't say when", "add one of cron, fixed_rate, fixed_delay, delay");
+                self.refuse(
+                    Code::MissingField,
+                    node.place,
+                    "the trigger doesn't say when",
+                    "add one of cron, fixed_rate, fixed_delay, delay",
+                );
             }
             [(first, _), (second, entry), ..] => {
                 let message = format!("a trigger is of one kind: it has `{first}` and `{second}`");

@@ -165,7 +165,9 @@ impl<'de> Visitor<'de> for TriggerVisitor {
             (None, Some(interval), None, None) if !has_cron_options => Ok(Trigger::FixedRate(interval)),
             (None, None, Some(interval), None) if !has_cron_options => Ok(Trigger::FixedDelay(interval)),
             (None, None, None, Some(delay)) if !has_cron_options => Ok(Trigger::Delay(delay)),
-            _ => Err(A::Error::custom("exactly one of cron, fixed_rate, fixed_delay and delay is wanted, and options of cron only with it")),
+            _ => {
+                Err(A::Error::custom("exactly one of cron, fixed_rate, fixed_delay and delay is wanted, and options of cron only with it"))
+            }
         }
     }
 }

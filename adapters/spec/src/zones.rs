@@ -154,7 +154,8 @@ impl Zones {
     /// The zone that was probably meant: one that differs in a few letters, or the last part of whose name is this.
     fn suggestion(&self, name: &str) -> Option<&str> {
         let same_city = |known: &&str| known.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));
-        let renamed = [("Asia/Mumbai", "Asia/Kolkata"), ("Asia/Beijing", "Asia/Shanghai"), ("America/San_Francisco", "America/Los_Angeles")];
+        let renamed =
+            [("Asia/Mumbai", "Asia/Kolkata"), ("Asia/Beijing", "Asia/Shanghai"), ("America/San_Francisco", "America/Los_Angeles")];
         let renamed = renamed.iter().find(|(wrong, _)| wrong.eq_ignore_ascii_case(name)).map(|(_, right)| *right);
         renamed.or_else(|| self.names().find(same_city)).or_else(|| did_you_mean(name, self.names()))
     }

@@ -73,13 +73,8 @@ impl Args {
 impl ExplainArgs {
     fn run(self, output: &mut Output) -> Exit {
         let zones = Zones::load();
-        let mut trigger = CronTrigger {
-            cron: self.expression,
-            timezone: self.timezone,
-            dialect: self.dialect,
-            gap: self.gap,
-            overlap: self.overlap,
-        };
+        let mut trigger =
+            CronTrigger { cron: self.expression, timezone: self.timezone, dialect: self.dialect, gap: self.gap, overlap: self.overlap };
         trigger.normalise();
         let schedule = match compile::schedule(&trigger, &zones) {
             Ok(schedule) => schedule,

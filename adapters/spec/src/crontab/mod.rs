@@ -98,7 +98,8 @@ impl Import {
     pub fn to_yaml(&self, file: &str) -> String {
         let mut header = vec![
             format!("Imported from the crontab {file}."),
-            "As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better.".to_owned(),
+            "As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better."
+                .to_owned(),
         ];
         for note in &self.notes {
             let place = if note.line == 0 { String::new() } else { format!("line {}: ", note.line) };
