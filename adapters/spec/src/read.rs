@@ -184,7 +184,7 @@ impl<'a> Cursor<'a> {
         Some(texts)
     }
 
-    /// Any value as JSON.
+    /// Any value as JSON. Parts that JSON can't hold are left out, on record.
     pub(crate) fn json(&mut self, node: &Node) -> Option<Value> {
         match &node.kind {
             Kind::Text { text, plain: false } => Some(Value::String(text.clone())),
@@ -194,7 +194,9 @@ impl<'a> Cursor<'a> {
                 let mut map = Map::new();
                 for entry in entries {
                     let step = Step::Field(entry.key.clone().into());
-                    map.insert(entry.key.clone(), self.step(step, |cursor| cursor.json(&entry.value))?);
+                    if let Some(value) = self.step(step, |cursor| cursor.json(&entry.value)) {
+                        map.insert(entry.key.clone(), value);
+                    }
                 }
                 Some(Value::Object(map))
             }

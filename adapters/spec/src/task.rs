@@ -330,21 +330,22 @@ impl Cursor<'_> {
     }
 
     fn misfire(&mut self, node: &Node, to: &mut Misfire) {
+        let inherited = to.limit.take();
         if let Kind::Text { .. } = &node.kind {
-            return put(self.short_form(node, "action"), &mut to.action);
-        }
-        let Some(entries) = self.map(node, fields::MISFIRE) else { return };
-        for (field, entry) in &entries {
-            let node = &*entry.value;
-            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
-                "action" => put(cursor.choice(node), &mut to.action),
-                "limit" => to.limit = cursor.number(node),
-                _ => to.deadline = cursor.duration(node),
-            });
+            put(self.short_form(node, "action"), &mut to.action);
+        } else if let Some(entries) = self.map(node, fields::MISFIRE) {
+            for (field, entry) in &entries {
+                let node = &*entry.value;
+                self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                    "action" => put(cursor.choice(node), &mut to.action),
+                    "limit" => to.limit = cursor.number(node),
+                    _ => to.deadline = cursor.duration(node),
+                });
+            }
         }
         // What was inherited gives way; what stands here does not.
-        if to.action != MisfireAction::FireAll && !names(&entries, "limit") {
-            to.limit = None;
+        if to.action == MisfireAction::FireAll && to.limit.is_none() {
+            to.limit = inherited;
         }
     }
 

@@ -157,7 +157,8 @@ impl Zones {
         let renamed =
             [("Asia/Mumbai", "Asia/Kolkata"), ("Asia/Beijing", "Asia/Shanghai"), ("America/San_Francisco", "America/Los_Angeles")];
         let renamed = renamed.iter().find(|(wrong, _)| wrong.eq_ignore_ascii_case(name)).map(|(_, right)| *right);
-        renamed.or_else(|| self.names().find(same_city)).or_else(|| did_you_mean(name, self.names()))
+        let same = || self.names().find(|known| known.eq_ignore_ascii_case(name));
+        renamed.or_else(same).or_else(|| self.names().find(same_city)).or_else(|| did_you_mean(name, self.names()))
     }
 }
 
