@@ -33,13 +33,9 @@ impl Scheduler {
     pub(super) fn fire_due(&mut self) {
         let (wall, monotonic) = (wall_tick(self.now.wall), monotonic_tick(self.now.monotonic));
         while self.takes_new_work() {
-            if let Some((deadline, task)) = self.loop_timers.pop_due(monotonic) {
-                self.cursor_came(task, Millis(monotonic.saturating_sub(deadline)));
-            } else if let Some((_, task)) = self.cron_timers.pop_due(wall) {
-                self.cursor_came(task, Millis::ZERO);
-            } else {
-                break;
-            }
+            let due = self.loop_timers.pop_due(monotonic).or_else(|| self.cron_timers.pop_due(wall));
+            let Some((_, task)) = due else { break };
+            self.cursor_came(task);
         }
     }
 
@@ -74,14 +70,14 @@ impl Scheduler {
             wait = longest;
         }
         let deadline = monotonic_tick(monotonic + wait).saturating_sub(wall.since(next_fire).0);
-        task.timer = Some(Armed::Loop(self.loop_timers.insert(deadline, id)));
+        task.timer = Some(Armed::Loop(self.loop_timers.insert(deadline, id), deadline));
     }
 
     pub(super) fn disarm_task(&mut self, id: TaskId) {
         match self.tasks.get_mut(&id).and_then(|task| task.timer.take()) {
             Some(Armed::Cron(key)) => self.cron_timers.cancel(key),
-            Some(Armed::Loop(key)) => self.loop_timers.cancel(key),
-            None => None,
+            Some(Armed::Loop(key, _)) => self.loop_timers.cancel(key),
+            None => false,
         };
     }
 
@@ -116,10 +112,14 @@ impl Scheduler {
         }
     }
 
-    /// A task's cursor has come, `late` ago.
-    fn cursor_came(&mut self, id: TaskId, late: Millis) {
+    /// A task's cursor has come.
+    fn cursor_came(&mut self, id: TaskId) {
+        let monotonic = monotonic_tick(self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.timer = None;
+        let late = match task.timer.take() {
+            Some(Armed::Loop(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
+            _ => Millis::ZERO,
+        };
         let Some(mut cursor) = task.next_fire else { return };
         let definition = task.definition.clone();
         let mut now = self.now.wall;

@@ -226,8 +226,8 @@ pub enum Alert {
 enum Armed {
     /// In the wheel of the wall clock: cron.
     Cron(TimerKey),
-    /// In the wheel of loops, on the monotonic clock: a step of the wall clock doesn't touch them.
-    Loop(TimerKey),
+    /// In the wheel of loops, on the monotonic clock, with its deadline: a step of the wall clock doesn't touch them.
+    Loop(TimerKey, u64),
 }
 
 /// A task in memory.

@@ -319,8 +319,8 @@ impl Scheduler {
             if task.partition == id {
                 match task.timer {
                     Some(Armed::Cron(key)) => cron_timers.cancel(key),
-                    Some(Armed::Loop(key)) => loop_timers.cancel(key),
-                    None => None,
+                    Some(Armed::Loop(key, _)) => loop_timers.cancel(key),
+                    None => false,
                 };
             }
             task.partition != id
@@ -328,7 +328,7 @@ impl Scheduler {
         let Scheduler { instances, instance_timers, .. } = self;
         instances.retain(|instance, live| {
             if instance.partition() == id {
-                live.timer.and_then(|key| instance_timers.cancel(key));
+                live.timer.map(|key| instance_timers.cancel(key));
             }
             instance.partition() != id
         });

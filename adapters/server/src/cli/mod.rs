@@ -1,0 +1,92 @@
+//! The command line.
+//!
+//! Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused. What a command has to say goes to
+//! the standard output, remarks to the standard error.
+
+mod cron;
+mod import;
+mod output;
+mod schema;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use output::Output;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All well.
+    Done,
+    /// Something was found, or failed.
+    Found,
+    /// Wrong usage, or refused input.
+    Refused,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(match exit {
+            Exit::Done => 0,
+            Exit::Found => 1,
+            Exit::Refused => 2,
+        })
+    }
+}
+
+/// Declares the subcommands: each has arguments with a `run`.
+macro_rules! commands {
+    ($($(#[$doc:meta])* $variant:ident($module:ident::$args:ident),)+) => {
+        #[derive(clap::Subcommand)]
+        enum Command {
+            $($(#[$doc])* $variant($module::$args),)+
+        }
+
+        impl Command {
+            fn run(self, output: &mut Output) -> Exit {
+                match self {
+                    $(Command::$variant(args) => args.run(output),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Check task files and say everything that is wrong with them.
+    Validate(validate::Args),
+    /// Explain cron expressions.
+    Cron(cron::Args),
+    /// Turn other schedulers' files into task files.
+    Import(import::Args),
+    /// Print the JSON Schema of task files.
+    Schema(schema::Args),
+}
+
+/// Punctual: a distributed task scheduler.
+#[derive(Parser)]
+#[command(name = "punctual", version, about, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; a closed pipe is nobody's fault.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Refused.into() } else { Exit::Done.into() };
+        }
+    };
+    let mut output = Output::new();
+    let exit = cli.command.run(&mut output);
+    match output.finish() {
+        Ok(()) => exit.into(),
+        Err(_) => Exit::Found.into(),
+    }
+}

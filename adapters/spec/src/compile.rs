@@ -1,0 +1,412 @@
+//! From a task as written to a definition that the scheduler can follow, with every check on the way.
+//!
+//! Task files, stored documents and imported crontabs all come through here, so they get the same verdict.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use punctual_core::backoff::{self, BackoffPolicy};
+use punctual_core::cron::Schedule;
+use punctual_core::definition::{
+    self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy,
+};
+use punctual_core::limits as core_limits;
+use punctual_core::time::Millis;
+
+use crate::duration;
+use crate::handler::{self, CommandConfig, HttpConfig, Program};
+use crate::limits;
+use crate::problem::{Code, FieldPath, Finding, quoted};
+use crate::spec::{Backoff, CronTrigger, Factor, Handler, MisfireAction, TaskSpec, Trigger, WhenFull};
+use crate::zones::{ZoneError, Zones};
+
+static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
+static HTTP: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::HTTP));
+
+impl TaskSpec {
+    /// Checks the task and makes the scheduler's definition of it.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, not only the first thing.
+    pub fn to_definition(&self, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
+        let mut check = Check { findings: Vec::new() };
+        check.texts(self);
+        let trigger = check.trigger(&self.trigger, zones);
+        check.misfire(self);
+        check.concurrency(self);
+        check.retry(self);
+        check.timeout(self);
+        let handler = check.handler(&self.handler);
+        match trigger {
+            Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
+                name: Arc::from(self.name.as_str()),
+                enabled: self.enabled,
+                trigger,
+                handler,
+                payload: self.payload.as_deref().map(Arc::from),
+                misfire: self.misfire_policy(),
+                concurrency: self.concurrency_policy(),
+                retry: self.retry_policy(),
+                timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
+                idempotent: self.idempotent,
+                band: self.priority.into(),
+            }),
+            _ => Err(check.findings),
+        }
+    }
+
+    fn misfire_policy(&self) -> MisfirePolicy {
+        let action = match self.misfire.action {
+            MisfireAction::FireOnce => Action::FireOnce,
+            MisfireAction::FireAll => Action::FireAll { limit: self.misfire.limit.unwrap_or(core_limits::CATCH_UP_DEFAULT) },
+            MisfireAction::Skip => Action::Skip,
+        };
+        MisfirePolicy { action, deadline: self.misfire.deadline }
+    }
+
+    fn concurrency_policy(&self) -> ConcurrencyPolicy {
+        let blocking = match self.concurrency.when_full {
+            WhenFull::Queue => Blocking::Queue { max_queue: self.concurrency.max_queue.unwrap_or(core_limits::MAX_QUEUE_DEFAULT) },
+            WhenFull::Discard => Blocking::Discard,
+            WhenFull::Replace => Blocking::Replace,
+        };
+        ConcurrencyPolicy { max_running: self.concurrency.max_running, blocking }
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        let kind = match self.retry.backoff {
+            Backoff::Fixed => backoff::Backoff::Fixed,
+            Backoff::Linear => backoff::Backoff::Linear,
+            Backoff::Exponential => backoff::Backoff::Exponential { factor_permille: self.retry.factor.unwrap_or(Factor::DEFAULT).0 },
+        };
+        RetryPolicy {
+            max_attempts: self.retry.max_attempts,
+            max_losses: self.retry.max_losses,
+            backoff: BackoffPolicy { kind, first: self.retry.first, cap: self.retry.cap, jitter: self.retry.jitter.into() },
+        }
+    }
+}
+
+/// Reads a stored document into a definition.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn decode(document: &str, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
+    TaskSpec::from_json(document).map_err(|finding| vec![finding])?.to_definition(zones)
+}
+
+/// The schedule of a cron trigger: the one verdict that previews, task files and imports share.
+///
+/// # Errors
+///
+/// What is wrong with the expression and what is wrong with the zone.
+pub fn schedule(cron: &CronTrigger, zones: &Zones) -> Result<Arc<Schedule>, Vec<Finding>> {
+    let error = match zones.schedule(cron) {
+        Ok(schedule) => return Ok(schedule),
+        Err(error) => error,
+    };
+    // An expression that is refused hides whether the zone is: both are to be said.
+    let zone_error = if matches!(error, ZoneError::Cron(_)) { zones.get(&cron.timezone).err() } else { None };
+    Err(std::iter::once(error).chain(zone_error).map(zone_finding).collect())
+}
+
+/// What to say of a refused zone or expression.
+pub(crate) fn zone_finding(error: ZoneError) -> Finding {
+    let (field, code) = match &error {
+        ZoneError::Cron(_) => ("cron", Code::Cron),
+        ZoneError::Name(_) | ZoneError::Unknown { .. } => ("timezone", Code::Zone),
+        ZoneError::Damaged { .. } => ("timezone", Code::ZoneData),
+    };
+    let help = match &error {
+        ZoneError::Unknown { suggestion: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
+        ZoneError::Unknown { .. } => Some("use an IANA name such as Europe/Berlin, letter by letter".to_owned()),
+        ZoneError::Damaged { .. } => Some("repair the system's tzdata".to_owned()),
+        ZoneError::Cron(_) | ZoneError::Name(_) => None,
+    };
+    Finding { code, path: FieldPath::of(&["trigger", field]), message: error.to_string(), help }
+}
+
+struct Check {
+    findings: Vec<Finding>,
+}
+
+impl Check {
+    fn refuse(&mut self, code: Code, fields: &[&'static str], message: impl Into<String>, help: impl Into<String>) {
+        self.findings.push(Finding::new(code, FieldPath::of(fields), message).help(help));
+    }
+
+    fn texts(&mut self, spec: &TaskSpec) {
+        if let Some((message, help)) = name_problem(&spec.name) {
+            self.refuse(Code::Name, &["name"], message, help);
+        }
+        let texts = [
+            ("description", &spec.description, limits::DESCRIPTION_CHARS_MAX, true),
+            ("owner", &spec.owner, limits::OWNER_CHARS_MAX, false),
+        ];
+        for (field, text, most, lines) in texts {
+            let Some(text) = text else { continue };
+            if text.chars().nth(most).is_some() {
+                let count = text.chars().count();
+                self.refuse(Code::Text, &[field], format!("it has {count} characters"), format!("at most {most}"));
+            }
+            if text.chars().any(|c| c.is_control() && !(lines && (c == '\n' || c == '\t'))) {
+                self.refuse(Code::Text, &[field], "it has control characters", "write plain text");
+            }
+        }
+        if let Some(payload) = spec.payload.as_ref().filter(|payload| payload.len() > core_limits::PAYLOAD_BYTES_MAX) {
+            let help = format!("at most {} bytes; keep large data elsewhere and pass where it is", core_limits::PAYLOAD_BYTES_MAX);
+            self.refuse(Code::Text, &["payload"], format!("it has {} bytes", payload.len()), help);
+        }
+    }
+
+    fn trigger(&mut self, trigger: &Trigger, zones: &Zones) -> Option<definition::Trigger> {
+        let interval_min = core_limits::INTERVAL_MIN;
+        Some(match trigger {
+            Trigger::Cron(cron) => definition::Trigger::Cron(self.schedule(cron, zones)?),
+            Trigger::FixedRate(interval) => {
+                self.duration(&["trigger", "fixed_rate"], *interval, interval_min);
+                definition::Trigger::FixedRate { interval: *interval }
+            }
+            Trigger::FixedDelay(interval) => {
+                self.duration(&["trigger", "fixed_delay"], *interval, interval_min);
+                definition::Trigger::FixedDelay { interval: *interval }
+            }
+            Trigger::Delay(delay) => {
+                self.duration(&["trigger", "delay"], *delay, limits::DURATION_MIN);
+                definition::Trigger::Delay { delay: *delay }
+            }
+            Trigger::Manual => definition::Trigger::Manual,
+        })
+    }
+
+    fn schedule(&mut self, cron: &CronTrigger, zones: &Zones) -> Option<Arc<Schedule>> {
+        schedule(cron, zones).map_err(|findings| self.findings.extend(findings)).ok()
+    }
+
+    fn misfire(&mut self, spec: &TaskSpec) {
+        let misfire = &spec.misfire;
+        if let Some(limit) = misfire.limit {
+            if misfire.action == MisfireAction::FireAll {
+                self.number(&["misfire", "limit"], limit, 1, core_limits::CATCH_UP_MAX);
+            } else {
+                self.refuse(Code::Conflict, &["misfire", "limit"], "a limit is for `action: fire_all` only", "leave it out");
+            }
+        }
+        if let Some(deadline) = misfire.deadline {
+            self.duration(&["misfire", "deadline"], deadline, limits::DURATION_MIN);
+        }
+    }
+
+    fn concurrency(&mut self, spec: &TaskSpec) {
+        let concurrency = &spec.concurrency;
+        self.number(&["concurrency", "max_running"], concurrency.max_running, 1, core_limits::MAX_RUNNING_MAX);
+        if let Some(max_queue) = concurrency.max_queue {
+            if concurrency.when_full == WhenFull::Queue {
+                self.number(&["concurrency", "max_queue"], max_queue, 1, core_limits::MAX_QUEUE_MAX);
+            } else {
+                let message = "only `when_full: queue` has a queue";
+                self.refuse(Code::Conflict, &["concurrency", "max_queue"], message, "leave it out");
+            }
+        }
+    }
+
+    fn retry(&mut self, spec: &TaskSpec) {
+        let retry = &spec.retry;
+        if let Some(attempts) = retry.max_attempts {
+            self.number(&["retry", "max_attempts"], attempts, 1, core_limits::ATTEMPTS_MAX);
+        }
+        self.number(&["retry", "max_losses"], retry.max_losses, 0, core_limits::ATTEMPTS_MAX);
+        self.duration(&["retry", "first"], retry.first, limits::DURATION_MIN);
+        self.duration(&["retry", "cap"], retry.cap, limits::DURATION_MIN);
+        if retry.cap < retry.first {
+            let (cap, first) = (duration::format(retry.cap), duration::format(retry.first));
+            let message = format!("the longest wait ({cap}) is shorter than the first ({first})");
+            self.refuse(Code::Conflict, &["retry", "cap"], message, "raise `cap` or lower `first`");
+        }
+        if let Some(factor) = retry.factor {
+            if retry.backoff != Backoff::Exponential {
+                self.refuse(Code::Conflict, &["retry", "factor"], "only `backoff: exponential` has a factor", "leave it out");
+            } else if !(1_000..=limits::FACTOR_MAX * 1_000).contains(&factor.0) {
+                let message = format!("{} is out of range", f64::from(factor.0) / 1_000.0);
+                self.refuse(Code::Number, &["retry", "factor"], message, format!("1 to {}", limits::FACTOR_MAX));
+            }
+        }
+    }
+
+    fn timeout(&mut self, spec: &TaskSpec) {
+        if let Some(after) = spec.timeout.after {
+            self.duration(&["timeout", "after"], after, limits::DURATION_MIN);
+        }
+        self.duration(&["timeout", "grace"], spec.timeout.grace, Millis::ZERO);
+    }
+
+    fn duration(&mut self, fields: &[&'static str], duration: Millis, least: Millis) {
+        if duration < least || duration > core_limits::DELAY_MAX {
+            let range = format!("{} to {}", duration::format(least), duration::format(core_limits::DELAY_MAX));
+            self.refuse(Code::Duration, fields, format!("{} is out of range", duration::format(duration)), range);
+        }
+    }
+
+    fn number(&mut self, fields: &[&'static str], number: u32, least: u32, most: u32) {
+        if !(least..=most).contains(&number) {
+            self.refuse(Code::Number, fields, format!("{number} is out of range"), format!("{least} to {most}"));
+        }
+    }
+
+    fn handler(&mut self, handler: &Handler) -> definition::Handler {
+        let (name, config, field) = match handler {
+            Handler::Command(config) => {
+                self.command(config);
+                (Arc::clone(&COMMAND), serde_json::to_string(config), handler::COMMAND)
+            }
+            Handler::Http(config) => {
+                self.http(config);
+                (Arc::clone(&HTTP), serde_json::to_string(config), handler::HTTP)
+            }
+            Handler::Custom(custom) => {
+                self.handler_name(&custom.name);
+                (Arc::from(custom.name.as_str()), serde_json::to_string(&custom.config), "handler")
+            }
+        };
+        let config = config.expect("a configuration has only texts for keys");
+        if config.len() > limits::HANDLER_CONFIG_BYTES_MAX {
+            let help = format!("at most {} bytes", limits::HANDLER_CONFIG_BYTES_MAX);
+            self.refuse(Code::Handler, &[field], format!("it has {} bytes of JSON", config.len()), help);
+        }
+        definition::Handler { name, config: Arc::from(config) }
+    }
+
+    fn handler_name(&mut self, name: &str) {
+        let path = &["handler", "name"];
+        if name == handler::COMMAND || name == handler::HTTP {
+            let message = format!("`{name}` is built in");
+            self.refuse(Code::Handler, path, message, format!("write `{name}: ...` in place of `handler: ...`"));
+        } else if name.is_empty() || name.chars().count() > limits::HANDLER_NAME_CHARS_MAX || name.chars().any(|c| c.is_control()) {
+            let help = format!("1 to {} characters, no control characters", limits::HANDLER_NAME_CHARS_MAX);
+            self.refuse(Code::Handler, path, format!("{} is no name for a handler", quoted(name)), help);
+        }
+    }
+
+    fn command(&mut self, config: &CommandConfig) {
+        let no_zero = "a zero character can't be passed to a program";
+        let mut refuse = |path: FieldPath, message: &str, help: &str| {
+            self.findings.push(Finding::new(Code::Handler, path, message).help(help));
+        };
+        let at = |field: &'static str| FieldPath::of(&[handler::COMMAND, field]);
+        match &config.program {
+            Program::Argv(argv) => {
+                if argv.first().is_none_or(|program| program.trim().is_empty()) {
+                    refuse(at("argv"), "there is no program to run", "a list: the program, then its arguments");
+                }
+                for (index, _) in argv.iter().enumerate().filter(|(_, argument)| argument.contains('\0')) {
+                    refuse(at("argv").index(index), no_zero, "remove it");
+                }
+            }
+            Program::Shell(line) => {
+                if line.trim().is_empty() {
+                    refuse(at("shell"), "there is nothing to run", "write a line for the shell");
+                }
+                if line.contains('\0') {
+                    refuse(at("shell"), no_zero, "remove it");
+                }
+            }
+        }
+        for (name, value) in &config.env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                refuse(at("env").field(name.clone()), "it is no name for an environment variable", "no `=`, not empty");
+            }
+            if value.contains('\0') {
+                refuse(at("env").field(name.clone()), no_zero, "remove it");
+            }
+        }
+        for (field, text) in [("working_directory", &config.working_directory), ("user", &config.user)] {
+            if text.as_ref().is_some_and(|text| text.trim().is_empty() || text.contains(['\0', '\n'])) {
+                refuse(at(field), "it is empty or has line breaks", "leave it out, or name one");
+            }
+        }
+        if config.success_codes.is_empty() {
+            refuse(at("success_codes"), "no exit code would mean success", "leave it out for [0]");
+        }
+    }
+
+    fn http(&mut self, config: &HttpConfig) {
+        let at = |field: &'static str| FieldPath::of(&[handler::HTTP, field]);
+        if let Err(message) = check_url(&config.url) {
+            let help = "write http://host/path or https://host/path";
+            self.findings.push(Finding::new(Code::Handler, at("url"), message).help(help));
+        }
+        self.headers(&config.headers);
+        if config.success_statuses.is_empty() {
+            let finding = Finding::new(Code::Handler, at("success_statuses"), "no status would mean success");
+            self.findings.push(finding.help("leave it out for [200-299]"));
+        }
+        if let Err(message) = config.success_ranges() {
+            let finding = Finding::new(Code::Handler, at("success_statuses"), message);
+            self.findings.push(finding.help("100 to 599"));
+        }
+    }
+
+    fn headers(&mut self, headers: &BTreeMap<String, String>) {
+        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        for (name, value) in headers {
+            let path = FieldPath::of(&[handler::HTTP, "headers"]).field(name.clone());
+            if name.is_empty() || !name.chars().all(is_token) {
+                let finding = Finding::new(Code::Handler, path.clone(), format!("{} is no name for a header", quoted(name)));
+                self.findings.push(finding.help("letters, digits and hyphens"));
+            }
+            if value.chars().any(|c| c.is_control() && c != '\t') {
+                let finding = Finding::new(Code::Handler, path, "it has control characters");
+                self.findings.push(finding.help("a header is one line"));
+            }
+        }
+    }
+}
+
+/// What is wrong with a task's name, and what is allowed.
+pub(crate) fn name_problem(name: &str) -> Option<(String, String)> {
+    let help = format!("1 to {} characters, none of them control characters", core_limits::NAME_CHARS_MAX);
+    let message = if name.is_empty() {
+        "it is empty".to_owned()
+    } else if name.chars().nth(core_limits::NAME_CHARS_MAX).is_some() {
+        format!("it has {} characters", name.chars().count())
+    } else if name.chars().all(char::is_whitespace) {
+        "it is blank".to_owned()
+    } else if name.chars().any(char::is_control) {
+        "it has control characters".to_owned()
+    } else if name.trim() != name {
+        "it begins or ends with a blank".to_owned()
+    } else {
+        return None;
+    };
+    Some((message, help))
+}
+
+/// Whether a URL can be called at all. Whether anybody answers is for the run to find out.
+fn check_url(url: &str) -> Result<(), String> {
+    let Some(rest) = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) else {
+        return Err(format!("{} is not an http or https URL", quoted(url)));
+    };
+    if url.len() > limits::URL_BYTES_MAX {
+        return Err(format!("it has {} bytes, at most {} are allowed", url.len(), limits::URL_BYTES_MAX));
+    }
+    if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("it has blanks or control characters".to_owned());
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    // An IPv6 host is in brackets, with colons of its own.
+    let after_bracket = host_and_port.rfind(']').map_or(0, |at| at + 1);
+    let (host, port) = match host_and_port[after_bracket..].rfind(':') {
+        Some(colon) => (&host_and_port[..after_bracket + colon], Some(&host_and_port[after_bracket + colon + 1..])),
+        None => (host_and_port, None),
+    };
+    if host.is_empty() {
+        return Err("it names no host".to_owned());
+    }
+    match port {
+        Some(port) if !port.parse::<u16>().is_ok_and(|port| port > 0) => Err(format!("{} is no port", quoted(port))),
+        _ => Ok(()),
+    }
+}

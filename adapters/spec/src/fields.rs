@@ -1,0 +1,49 @@
+//! The fields of a task file: one table each, for reading, for messages and for the schema.
+
+/// Fields of the file.
+pub(crate) const FILE: &[&str] = &["defaults", "tasks"];
+/// Fields of a task; `defaults` has all of them but the name.
+pub(crate) const TASK: &[&str] = &[
+    "name",
+    "description",
+    "owner",
+    "enabled",
+    "trigger",
+    "command",
+    "http",
+    "handler",
+    "payload",
+    "misfire",
+    "concurrency",
+    "retry",
+    "timeout",
+    "idempotent",
+    "priority",
+];
+/// The fields that say what a task runs; it has one of them.
+pub(crate) const HANDLERS: &[&str] = &["command", "http", "handler"];
+/// Fields of `trigger`.
+pub(crate) const TRIGGER: &[&str] = &["cron", "timezone", "dialect", "gap", "overlap", "fixed_rate", "fixed_delay", "delay"];
+/// The fields of `trigger` of which it has one.
+pub(crate) const TRIGGER_KINDS: &[&str] = &["cron", "fixed_rate", "fixed_delay", "delay"];
+/// The fields of `trigger` that belong to `cron`.
+pub(crate) const CRON_OPTIONS: &[&str] = &["timezone", "dialect", "gap", "overlap"];
+/// Fields of `command`.
+pub(crate) const COMMAND: &[&str] = &["argv", "shell", "env", "working_directory", "stdin", "user", "success_codes"];
+/// Fields of `http`.
+pub(crate) const HTTP: &[&str] = &["url", "method", "headers", "body", "success_statuses", "redirects"];
+/// Fields of `handler`.
+pub(crate) const HANDLER: &[&str] = &["name", "config"];
+/// Fields of `misfire`.
+pub(crate) const MISFIRE: &[&str] = &["action", "limit", "deadline"];
+/// Fields of `concurrency`.
+pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue"];
+/// Fields of `retry`.
+pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter"];
+/// Fields of `timeout`.
+pub(crate) const TIMEOUT: &[&str] = &["after", "grace", "action"];
+
+/// The names of HTTP methods.
+pub(crate) const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+/// The names of the rules for redirects.
+pub(crate) const REDIRECTS: &[&str] = &["none", "same_origin", "any"];

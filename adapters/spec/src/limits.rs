@@ -1,0 +1,35 @@
+//! The limits of files and documents. Those of what the scheduler does are in [`punctual_core::limits`].
+
+use punctual_core::limits::PAYLOAD_BYTES_MAX;
+use punctual_core::time::Millis;
+
+/// Largest task file or crontab, in bytes.
+pub const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Deepest nesting of lists and maps in a task file.
+pub const DEPTH_MAX: usize = 64;
+/// Most values in one task, counting what aliases stand for.
+pub const TASK_NODES_MAX: u64 = 100_000;
+/// Most values that the aliases of one file stand for.
+pub const ALIASED_NODES_MAX: u64 = 10_000_000;
+/// Most problems of one file that are kept; the rest is counted.
+pub const PROBLEMS_MAX: usize = 10_000;
+
+/// Longest description, in characters.
+pub const DESCRIPTION_CHARS_MAX: usize = 4_096;
+/// Longest owner, in characters.
+pub const OWNER_CHARS_MAX: usize = 128;
+/// Longest name of a handler, in characters.
+pub const HANDLER_NAME_CHARS_MAX: usize = 128;
+/// Largest configuration of a handler, in bytes of JSON.
+pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
+/// Longest URL, in bytes.
+pub const URL_BYTES_MAX: usize = 8 << 10;
+/// Shortest duration where zero makes no sense.
+pub const DURATION_MIN: Millis = Millis(1);
+/// Largest factor of an exponential backoff.
+pub const FACTOR_MAX: u32 = 100;
+/// Different schedules that are kept for tasks to share.
+pub const SHARED_SCHEDULES_MAX: usize = 65_536;
+
+const _: () = assert!(TASK_NODES_MAX <= ALIASED_NODES_MAX);
+const _: () = assert!(HANDLER_CONFIG_BYTES_MAX >= PAYLOAD_BYTES_MAX, "what a payload may hold may be written as the standard input");

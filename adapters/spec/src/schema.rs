@@ -1,0 +1,261 @@
+//! The JSON Schema of task files, made of the tables and limits that files are read by.
+
+use punctual_core::limits as core_limits;
+use serde_json::{Map, Value, json};
+
+use crate::choice::Choice;
+use crate::fields;
+use crate::limits;
+use crate::spec::{Backoff, Dialect, Gap, Jitter, MisfireAction, Overlap, Priority, TimeoutAction, WhenFull};
+
+/// The schema (2020-12) as indented text with a line end: what docs/task-file.schema.json holds.
+pub fn schema_text() -> String {
+    let mut text = serde_json::to_string_pretty(&schema()).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The schema (2020-12). Rules that span several tasks, zone names and cron expressions are beyond it; `punctual validate` knows them.
+pub fn schema() -> Value {
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Punctual task file",
+        "description": "Tasks for the Punctual scheduler. See docs/task-file.md.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["tasks"],
+        "properties": {
+            "defaults": { "$ref": "#/$defs/defaults", "description": "What tasks have that don't say otherwise. Stands above `tasks`." },
+            "tasks": { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/task" } },
+        },
+        "$defs": {
+            "text": { "type": ["string", "number", "boolean"], "description": "A text. Numbers and truths are taken as they are written." },
+            "texts": { "type": "object", "additionalProperties": { "$ref": "#/$defs/text" } },
+            "duration": {
+                "type": "string",
+                "pattern": "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$",
+                "minLength": 2,
+                "description": "Numbers and units, larger units first: 500ms, 10s, 5m, 2h, 1d, 1h30m.",
+            },
+            "task": task(false),
+            "defaults": task(true),
+            "trigger": { "oneOf": [{ "const": "manual", "description": "By hand only." }, trigger(false)] },
+            "defaultTrigger": { "oneOf": [{ "const": "manual" }, trigger(true)] },
+            "command": command(),
+            "http": http(),
+            "handler": handler(),
+            "misfire": { "oneOf": [choice::<MisfireAction>("Short for `action`."), misfire()] },
+            "concurrency": concurrency(),
+            "retry": retry(),
+            "timeout": { "oneOf": [described("#/$defs/duration", "Short for `after`."), timeout()] },
+        },
+    });
+    sort(&mut schema);
+    schema
+}
+
+/// Sorts what the schema's reader would otherwise find in any order, whatever features the JSON library was built with.
+fn sort(schema: &mut Value) {
+    schema.sort_all_objects();
+}
+
+fn described(reference: &str, description: &str) -> Value {
+    json!({ "$ref": reference, "description": description })
+}
+
+fn text(description: &str) -> Value {
+    described("#/$defs/text", description)
+}
+
+fn duration(description: &str) -> Value {
+    described("#/$defs/duration", description)
+}
+
+fn choice<C: Choice>(description: &str) -> Value {
+    words(&C::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>(), description)
+}
+
+fn words(words: &[&str], description: &str) -> Value {
+    json!({ "enum": words, "description": description })
+}
+
+fn number(least: u32, most: u32, description: &str) -> Value {
+    json!({ "type": "integer", "minimum": least, "maximum": most, "description": description })
+}
+
+fn truth(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+/// A map with these fields and no others. The table says which ones there are: one without a schema is a mistake in this file.
+fn object(table: &[&str], required: &[&str], properties: Value) -> Value {
+    let Value::Object(given) = properties else { unreachable!("properties are a map") };
+    assert!(given.len() == table.len() && table.iter().all(|field| given.contains_key(*field)), "{table:?} and {given:?} differ");
+    let mut object = Map::new();
+    object.insert("type".to_owned(), json!("object"));
+    object.insert("additionalProperties".to_owned(), json!(false));
+    if !required.is_empty() {
+        object.insert("required".to_owned(), json!(required));
+    }
+    object.insert("properties".to_owned(), Value::Object(given));
+    Value::Object(object)
+}
+
+fn exactly_one(mut object: Value, of: &[&str]) -> Value {
+    object["oneOf"] = of.iter().map(|field| json!({ "required": [field] })).collect();
+    object
+}
+
+fn task(is_defaults: bool) -> Value {
+    let mut properties = json!({
+        "name": {
+            "type": ["string", "number", "boolean"],
+            "minLength": 1,
+            "maxLength": core_limits::NAME_CHARS_MAX,
+            "description": "Unique among all tasks; no control characters, no blanks at its ends.",
+        },
+        "description": text("What it is for."),
+        "owner": text("Whom to ask about it."),
+        "enabled": truth("Whether it fires by itself; default true."),
+        "trigger": described(if is_defaults { "#/$defs/defaultTrigger" } else { "#/$defs/trigger" }, "What makes it fire."),
+        "command": described("#/$defs/command", "Runs a program."),
+        "http": described("#/$defs/http", "Makes an HTTP call."),
+        "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
+        "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
+        "misfire": described("#/$defs/misfire", "What becomes of fire times that nobody could fire."),
+        "concurrency": described("#/$defs/concurrency", "How many instances may be in progress at once."),
+        "retry": described("#/$defs/retry", "What follows a failed attempt, or one whose worker was lost."),
+        "timeout": described("#/$defs/timeout", "How long an attempt may run."),
+        "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got; default true."),
+        "priority": choice::<Priority>("Default normal."),
+    });
+    if is_defaults {
+        properties.as_object_mut().map(|map| map.remove("name"));
+        return object(&fields::TASK[1..], &[], properties);
+    }
+    object(fields::TASK, &["name"], properties)
+}
+
+fn trigger(is_defaults: bool) -> Value {
+    let object = object(
+        fields::TRIGGER,
+        &[],
+        json!({
+            "cron": { "type": "string", "maxLength": core_limits::CRON_EXPRESSION_BYTES_MAX, "description": "Five, six or seven fields, or @daily and the like." },
+            "timezone": { "type": "string", "description": "The IANA name of the zone; default UTC." },
+            "dialect": choice::<Dialect>("How to read the fields; by their number where it is left out."),
+            "gap": choice::<Gap>("For wall times that do not exist; default after_gap."),
+            "overlap": choice::<Overlap>("For wall times that come twice; default first."),
+            "fixed_rate": duration("From fire time to fire time."),
+            "fixed_delay": duration("From the end of an instance to the next fire time."),
+            "delay": duration("Once, this long after the task was made or triggered."),
+        }),
+    );
+    if is_defaults { object } else { exactly_one(object, fields::TRIGGER_KINDS) }
+}
+
+fn command() -> Value {
+    let map = object(
+        fields::COMMAND,
+        &[],
+        json!({
+            "argv": { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/text" }, "description": "The program and its arguments." },
+            "shell": text("A line for the shell."),
+            "env": described("#/$defs/texts", "Added to the worker's own environment."),
+            "working_directory": text("Where to run it; where the worker runs, by default."),
+            "stdin": text("What the program reads; the payload by default."),
+            "user": text("Whom to run it as; only root may."),
+            "success_codes": {
+                "type": "array", "minItems": 1, "items": { "type": "integer", "minimum": 0, "maximum": 255 },
+                "description": "Exit codes that mean success; default [0].",
+            },
+        }),
+    );
+    json!({ "oneOf": [
+        { "type": "string", "description": "Short for `shell`." },
+        { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/text" }, "description": "Short for `argv`." },
+        exactly_one(map, &["argv", "shell"]),
+    ] })
+}
+
+fn http() -> Value {
+    let url = json!({ "type": "string", "pattern": "^https?://", "maxLength": limits::URL_BYTES_MAX });
+    let map = object(
+        fields::HTTP,
+        &["url"],
+        json!({
+            "url": url,
+            "method": words(fields::METHODS, "Default GET."),
+            "headers": described("#/$defs/texts", "Added to the worker's own."),
+            "body": text("What is sent; the payload by default, unless the method is GET or HEAD."),
+            "success_statuses": {
+                "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/text" },
+                "description": "Statuses that mean success, or ranges; default [200-299].",
+            },
+            "redirects": words(fields::REDIRECTS, "Where redirects may lead; default same_origin."),
+        }),
+    );
+    json!({ "oneOf": [{ "type": "string", "pattern": "^https?://", "description": "Short for `url`." }, map] })
+}
+
+fn handler() -> Value {
+    let name = json!({ "type": "string", "minLength": 1, "maxLength": limits::HANDLER_NAME_CHARS_MAX });
+    let map = object(
+        fields::HANDLER,
+        &["name"],
+        json!({ "name": name, "config": { "type": "object", "description": "Handed to the handler as JSON." } }),
+    );
+    json!({ "oneOf": [{ "type": "string", "minLength": 1, "description": "Short for `name`." }, map] })
+}
+
+fn misfire() -> Value {
+    object(
+        fields::MISFIRE,
+        &[],
+        json!({
+            "action": choice::<MisfireAction>("Default fire_once."),
+            "limit": number(1, core_limits::CATCH_UP_MAX, &format!("For fire_all; default {}.", core_limits::CATCH_UP_DEFAULT)),
+            "deadline": duration("A fire time later than this is skipped."),
+        }),
+    )
+}
+
+fn concurrency() -> Value {
+    object(
+        fields::CONCURRENCY,
+        &[],
+        json!({
+            "max_running": number(1, core_limits::MAX_RUNNING_MAX, "Default 1."),
+            "when_full": choice::<WhenFull>("Default queue."),
+            "max_queue": number(1, core_limits::MAX_QUEUE_MAX, &format!("For queue; default {}.", core_limits::MAX_QUEUE_DEFAULT)),
+        }),
+    )
+}
+
+fn retry() -> Value {
+    object(
+        fields::RETRY,
+        &[],
+        json!({
+            "max_attempts": number(1, core_limits::ATTEMPTS_MAX, "Attempts in all; without it a failure is final."),
+            "max_losses": number(0, core_limits::ATTEMPTS_MAX, &format!("Workers that an instance may lose; default {}.", core_limits::MAX_LOSSES_DEFAULT)),
+            "backoff": choice::<Backoff>("How the wait grows; default exponential."),
+            "first": duration("The first wait; default 30s."),
+            "cap": duration("The longest wait; default 30m."),
+            "factor": { "type": "number", "minimum": 1, "maximum": limits::FACTOR_MAX, "description": "For exponential; default 2." },
+            "jitter": choice::<Jitter>("How much of the wait is left to chance; default equal."),
+        }),
+    )
+}
+
+fn timeout() -> Value {
+    object(
+        fields::TIMEOUT,
+        &[],
+        json!({
+            "after": duration("How long an attempt may run."),
+            "grace": duration("From the cancel signal to the kill; default 10s."),
+            "action": choice::<TimeoutAction>("Default kill."),
+        }),
+    )
+}

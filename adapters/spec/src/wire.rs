@@ -1,0 +1,179 @@
+//! The JSON of a [`TaskSpec`]: keys in a fixed order, defaults left out.
+
+use punctual_core::time::Millis;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::duration;
+use crate::handler::{CommandConfig, HttpConfig};
+use crate::spec::{
+    Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, TaskSpec, Timeout, Trigger,
+};
+
+/// What a task says of its trigger when it fires by hand only.
+pub(crate) const MANUAL: &str = "manual";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    owner: Option<String>,
+    #[serde(default = "yes")]
+    enabled: bool,
+    trigger: Trigger,
+    #[serde(default)]
+    command: Option<CommandConfig>,
+    #[serde(default)]
+    http: Option<HttpConfig>,
+    #[serde(default)]
+    handler: Option<CustomHandler>,
+    #[serde(default)]
+    payload: Option<String>,
+    #[serde(default)]
+    misfire: Misfire,
+    #[serde(default)]
+    concurrency: Concurrency,
+    #[serde(default)]
+    retry: Retry,
+    #[serde(default)]
+    timeout: Timeout,
+    #[serde(default = "yes")]
+    idempotent: bool,
+    #[serde(default)]
+    priority: Priority,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl<'de> Deserialize<'de> for TaskSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = Wire::deserialize(deserializer)?;
+        let handler = match (wire.command, wire.http, wire.handler) {
+            (Some(config), None, None) => Handler::Command(config),
+            (None, Some(config), None) => Handler::Http(config),
+            (None, None, Some(custom)) => Handler::Custom(custom),
+            _ => return Err(D::Error::custom("exactly one of command, http and handler is wanted")),
+        };
+        Ok(TaskSpec {
+            name: wire.name,
+            description: wire.description,
+            owner: wire.owner,
+            enabled: wire.enabled,
+            trigger: wire.trigger,
+            handler,
+            payload: wire.payload,
+            misfire: wire.misfire,
+            concurrency: wire.concurrency,
+            retry: wire.retry,
+            timeout: wire.timeout,
+            idempotent: wire.idempotent,
+            priority: wire.priority,
+        })
+    }
+}
+
+impl Serialize for TaskSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fn differing<M: SerializeMap, T: Serialize + PartialEq>(map: &mut M, key: &str, value: &T, default: &T) -> Result<(), M::Error> {
+            if value == default { Ok(()) } else { map.serialize_entry(key, value) }
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", &self.name)?;
+        differing(&mut map, "description", &self.description, &None)?;
+        differing(&mut map, "owner", &self.owner, &None)?;
+        differing(&mut map, "enabled", &self.enabled, &true)?;
+        map.serialize_entry("trigger", &self.trigger)?;
+        match &self.handler {
+            Handler::Command(config) => map.serialize_entry("command", config)?,
+            Handler::Http(config) => map.serialize_entry("http", config)?,
+            Handler::Custom(custom) => map.serialize_entry("handler", custom)?,
+        }
+        differing(&mut map, "payload", &self.payload, &None)?;
+        differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
+        differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
+        differing(&mut map, "retry", &self.retry, &Retry::default())?;
+        differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
+        differing(&mut map, "idempotent", &self.idempotent, &true)?;
+        differing(&mut map, "priority", &self.priority, &Priority::default())?;
+        map.end()
+    }
+}
+
+impl Serialize for Trigger {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, duration) = match self {
+            Trigger::Cron(cron) => return cron.serialize(serializer),
+            Trigger::Manual => return serializer.serialize_str(MANUAL),
+            Trigger::FixedRate(interval) => ("fixed_rate", interval),
+            Trigger::FixedDelay(interval) => ("fixed_delay", interval),
+            Trigger::Delay(delay) => ("delay", delay),
+        };
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(kind, &duration::format(*duration))?;
+        map.end()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct TriggerWire {
+    cron: Option<String>,
+    timezone: Option<String>,
+    dialect: Option<Dialect>,
+    gap: Option<Gap>,
+    overlap: Option<Overlap>,
+    #[serde(with = "duration::optional_text")]
+    fixed_rate: Option<Millis>,
+    #[serde(with = "duration::optional_text")]
+    fixed_delay: Option<Millis>,
+    #[serde(with = "duration::optional_text")]
+    delay: Option<Millis>,
+}
+
+struct TriggerVisitor;
+
+impl<'de> Visitor<'de> for TriggerVisitor {
+    type Value = Trigger;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a trigger: a map, or `manual`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Trigger, E> {
+        if text == MANUAL { Ok(Trigger::Manual) } else { Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)) }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Trigger, A::Error> {
+        let wire = TriggerWire::deserialize(MapAccessDeserializer::new(map))?;
+        let has_cron_options = wire.timezone.is_some() || wire.dialect.is_some() || wire.gap.is_some() || wire.overlap.is_some();
+        match (wire.cron, wire.fixed_rate, wire.fixed_delay, wire.delay) {
+            (Some(cron), None, None, None) => Ok(Trigger::Cron(CronTrigger {
+                timezone: wire.timezone.unwrap_or_else(|| "UTC".to_owned()),
+                dialect: wire.dialect,
+                gap: wire.gap.unwrap_or_default(),
+                overlap: wire.overlap.unwrap_or_default(),
+                ..CronTrigger::new(cron)
+            })),
+            (None, Some(interval), None, None) if !has_cron_options => Ok(Trigger::FixedRate(interval)),
+            (None, None, Some(interval), None) if !has_cron_options => Ok(Trigger::FixedDelay(interval)),
+            (None, None, None, Some(delay)) if !has_cron_options => Ok(Trigger::Delay(delay)),
+            _ => {
+                Err(A::Error::custom("exactly one of cron, fixed_rate, fixed_delay and delay is wanted, and options of cron only with it"))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Trigger {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TriggerVisitor)
+    }
+}

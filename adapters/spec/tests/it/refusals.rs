@@ -1,0 +1,486 @@
+//! What is wrong with a file: where, what, and what to do.
+
+use expect_test::{Expect, expect};
+use punctual_spec::limits;
+use punctual_spec::problem::Code;
+
+use crate::{read, task};
+
+fn check(text: &str, expected: Expect) {
+    match read(text) {
+        Ok(file) => panic!("accepted: {file:?}"),
+        Err(problems) => expected.assert_eq(&problems.to_string()),
+    }
+}
+
+#[test]
+fn everything_is_said_at_once() {
+    check(
+        "\
+defaults:
+  retry: {max_attempts: 0}
+  timezone: UTC
+tasks:
+  - name: a
+    trigger: {cron: \"0 25 * * *\", timezone: Asia/Mumbai}
+    command: echo hi
+    retrry: 3
+  - name: a
+    trigger: {fixed_rate: 10ms}
+    command: [ls, -l]
+  - name: \" x \"
+    trigger: {every: 10}
+    http: {url: \"ftp://x\", method: get}
+  - trigger: \"0 5 * * *\"
+    name: z
+    name: y
+  - name: b
+    trigger: manual
+    handler: foo
+    timeout: -5s
+  - [1]
+  - trigger: {fixed_rate: 1s, delay: 2s, timezone: UTC}
+    command: x
+    http: http://x
+",
+        expect![[r#"
+            tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
+                1 to 1000
+            tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
+                allowed: description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority
+            tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
+            tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
+                did you mean `Asia/Kolkata`?
+            tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority
+            tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
+                give each task a name of its own
+            tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
+                100ms to 36600d
+            tasks.yaml:12:11: PUN-112 tasks[2].name: it begins or ends with a blank
+                1 to 128 characters, none of them control characters
+            tasks.yaml:13:14: PUN-107 tasks[2].trigger: the trigger doesn't say when
+                add one of cron, fixed_rate, fixed_delay, delay
+            tasks.yaml:13:15: PUN-106 tasks[2].trigger: there is no field `every`
+                write fixed_rate (from fire time to fire time) or fixed_delay (from the end of a run)
+            tasks.yaml:14:17: PUN-118 tasks[2].http.url: `ftp://x` is not an http or https URL
+                write http://host/path or https://host/path
+            tasks.yaml:14:36: PUN-109 tasks[2].http.method: `get` is not one of the values
+                did you mean `GET`? Allowed: GET, HEAD, POST, PUT, PATCH, DELETE
+            tasks.yaml:15:5: PUN-107 tasks[3]: the task runs nothing
+                add one of command, http, handler
+            tasks.yaml:15:14: PUN-108 tasks[3].trigger: `0 5 * * *` is not a trigger
+                write `trigger: {cron: "0 5 * * *"}`
+            tasks.yaml:17:5: PUN-103 tasks[3]: the key `name` is there twice; the first one is on line 16
+                remove one of them
+            tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
+                a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
+            tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
+                a map with name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority
+            tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
+                add `name: ...`
+            tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`
+                keep one, or make two tasks
+            tasks.yaml:25:5: PUN-116 tasks[6]: a task runs one thing: it has `command` and `http`
+                keep one of command, http, handler, or make two tasks
+        "#]],
+    );
+}
+
+#[test]
+fn a_file_without_tasks() {
+    for text in ["", "\n\n", "# nothing\n", "---\n", "~", "\u{feff}"] {
+        assert_eq!(only_code(text), Code::NoTasks, "{text:?}");
+    }
+    check("", expect![[r#"
+        tasks.yaml:1:1: PUN-105: the file is empty
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]]);
+}
+
+#[test]
+fn a_file_of_another_shape() {
+    check(
+        "- a\n",
+        expect![[r#"
+        tasks.yaml:1:1: PUN-105: the file is a list
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "hello",
+        expect![[r#"
+        tasks.yaml:1:1: PUN-105: the file is `hello`
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "tasks:\n",
+        expect![[r#"
+        tasks.yaml:1:6: PUN-105: `tasks:` is empty
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "tasks: []\n",
+        expect![[r#"
+        tasks.yaml:1:8: PUN-105: `tasks:` is empty
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "tasks: {a: 1}\n",
+        expect![[r#"
+        tasks.yaml:1:8: PUN-108: a map where a list of tasks is wanted
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "name: a\n",
+        expect![[r#"
+        tasks.yaml:1:1: PUN-106: there is no field `name`
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+        tasks.yaml:1:1: PUN-105: the file has no `tasks:`
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "task: []\n",
+        expect![[r#"
+        tasks.yaml:1:1: PUN-106: there is no field `task`
+            did you mean `tasks`? Allowed: defaults, tasks
+        tasks.yaml:1:1: PUN-105: the file has no `tasks:`
+            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+    "#]],
+    );
+    check(
+        "tasks:\n- {name: a, trigger: manual, command: x}\ndefaults: {owner: me}\n",
+        expect![[r#"
+        tasks.yaml:3:1: PUN-116: `defaults:` stands below `tasks:`
+            move it above
+    "#]],
+    );
+    check(
+        "tasks:\n- {name: a, trigger: manual, command: x}\n---\ntasks: []\n",
+        expect![[r#"
+        tasks.yaml:3:1: PUN-102: a second document begins here
+            put all tasks under one `tasks:`, or into several files
+    "#]],
+    );
+    check(
+        "tasks:\n- {name: a, trigger: manual, command: x}\ntasks: []\n",
+        expect![[r#"
+        tasks.yaml:3:1: PUN-103: the key `tasks` is there twice; the first one is on line 1
+            remove one of them
+    "#]],
+    );
+}
+
+#[test]
+fn broken_yaml() {
+    check(
+        "tasks:\n  - name: [a\n",
+        expect![[r#"
+        tasks.yaml:3:1: PUN-102: not YAML: while parsing a flow sequence, expected ',' or ']'
+            a text with `: `, ` #`, or a sign such as `*`, `&`, `@`, `%` or `{` in front is to be quoted
+    "#]],
+    );
+    check(
+        "tasks:\n\t- name: a\n",
+        expect![[r#"
+        tasks.yaml:2:2: PUN-102: not YAML: tabs disallowed within this context (block indentation)
+            indent with blanks, not with tabs
+    "#]],
+    );
+    check(
+        "tasks:\n- name: a: b\n",
+        expect![[r#"
+        tasks.yaml:2:10: PUN-102: not YAML: mapping values are not allowed in this context
+            a text with `: `, ` #`, or a sign such as `*`, `&`, `@`, `%` or `{` in front is to be quoted
+    "#]],
+    );
+    check(
+        "tasks:\n- *missing\n",
+        expect![[r#"
+        tasks.yaml:2:3: PUN-102: not YAML: while parsing node, found unknown anchor
+            an alias needs its anchor above it
+    "#]],
+    );
+    check(
+        "tasks:\n- &a [*a]\n",
+        expect![[r#"
+        tasks.yaml:2:7: PUN-102: an alias stands inside of what it stands for
+            write the value out
+    "#]],
+    );
+    check(
+        &task("trigger: manual\ncommand: !run x"),
+        expect![[r#"
+        tasks.yaml:4:12: PUN-102 tasks[0]: the tag `!run` has no meaning here
+            remove it, or quote the text that begins with `!`
+    "#]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\npayload: {a: 1, a: 2}\n? [k]\n: v"),
+        expect![[r#"
+        tasks.yaml:5:19: PUN-103 tasks[0]: the key `a` is there twice; the first one is on line 5
+            remove one of them
+        tasks.yaml:6:5: PUN-108 tasks[0]: a key is a list or a map
+            a key is a word
+    "#]],
+    );
+    check(
+        &task("<<: {owner: b}\ntrigger: manual\ncommand: x"),
+        expect![[r#"
+        tasks.yaml:3:3: PUN-106 tasks[0]: there is no field `<<`
+            merge keys are not read; put what tasks share under `defaults:`
+    "#]],
+    );
+}
+
+#[test]
+fn wrong_values() {
+    check(
+        &task(
+            "description: [a]\nowner:\nenabled: yes\ntrigger: {cron: , gap: later, fixed_rate: 5}\ncommand: {argv: x, env: [a], success_codes: [256, a]}\n\
+             payload: {a: .nan, b: 99999999999999999999}\nmisfire: fire\nconcurrency: 3\nretry: {max_attempts: -1, factor: fast, first: 1w}\n\
+             timeout: [1]\nidempotent: 1\npriority: hihg",
+        ),
+        expect![[r#"
+            tasks.yaml:3:16: PUN-108 tasks[0].description: a list where a text is wanted
+                a text
+            tasks.yaml:4:8: PUN-108 tasks[0].owner: nothing where a text is wanted
+                write "" for an empty text, or leave the field out
+            tasks.yaml:5:12: PUN-108 tasks[0].enabled: `yes` where a truth is wanted
+                write true or false
+            tasks.yaml:6:17: PUN-108 tasks[0].trigger.cron: nothing where a text is wanted
+                write "" for an empty text, or leave the field out
+            tasks.yaml:6:26: PUN-109 tasks[0].trigger.gap: `later` is not one of the values
+                allowed: after_gap, skip, shift_forward
+            tasks.yaml:6:33: PUN-116 tasks[0].trigger: a trigger is of one kind: it has `cron` and `fixed_rate`
+                keep one, or make two tasks
+            tasks.yaml:6:45: PUN-110 tasks[0].trigger.fixed_rate: `5`: it has no unit: write 5s for seconds, or one of ms, s, m, h, d
+                a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
+            tasks.yaml:7:19: PUN-108 tasks[0].command.argv: `x` where a list is wanted
+                a list
+            tasks.yaml:7:27: PUN-108 tasks[0].command.env: a list where a map is wanted
+                a map from names to texts
+            tasks.yaml:7:48: PUN-111 tasks[0].command.success_codes[0]: 256 is out of range
+                0 to 255
+            tasks.yaml:7:53: PUN-111 tasks[0].command.success_codes[1]: `a` where a whole number is wanted
+                digits only, at most 4294967295
+            tasks.yaml:8:16: PUN-111 tasks[0].payload.a: `.nan` is a number that JSON can't hold
+                quote it to pass it as a text
+            tasks.yaml:8:25: PUN-111 tasks[0].payload.b: `99999999999999999999` is a number that JSON can't hold
+                quote it to pass it as a text
+            tasks.yaml:9:12: PUN-109 tasks[0].misfire: `fire` is not one of the values
+                allowed: fire_once, fire_all, skip; or a map with `action`
+            tasks.yaml:10:16: PUN-108 tasks[0].concurrency: `3` where a map is wanted
+                a map with max_running, when_full, max_queue
+            tasks.yaml:11:25: PUN-111 tasks[0].retry.max_attempts: `-1` where a whole number is wanted
+                digits only, at most 4294967295
+            tasks.yaml:11:37: PUN-111 tasks[0].retry.factor: `fast` is not a factor
+                a number with at most three decimals, such as 2 or 1.5
+            tasks.yaml:11:50: PUN-110 tasks[0].retry.first: `1w`: `w` is not a unit: use ms, s, m, h or d
+                a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
+            tasks.yaml:12:12: PUN-108 tasks[0].timeout: a list where a map is wanted
+                a map with after, grace, action
+            tasks.yaml:13:15: PUN-108 tasks[0].idempotent: `1` where a truth is wanted
+                write true or false
+            tasks.yaml:14:13: PUN-109 tasks[0].priority: `hihg` is not one of the values
+                allowed: urgent, normal, low
+        "#]],
+    );
+}
+
+#[test]
+fn values_out_of_range() {
+    check(
+        &task(
+            "trigger: {fixed_delay: 0s}\ncommand: {argv: []}\nmisfire: {action: fire_all, limit: 0, deadline: 0s}\n\
+             concurrency: {max_running: 0, when_full: discard, max_queue: 5}\n\
+             retry: {max_attempts: 1001, backoff: fixed, factor: 2, first: 2m, cap: 1m}\ntimeout: {after: 99999d}",
+        ),
+        expect![[r#"
+            tasks.yaml:3:26: PUN-110 tasks[0].trigger.fixed_delay: 0s is out of range
+                100ms to 36600d
+            tasks.yaml:4:19: PUN-118 tasks[0].command.argv: there is no program to run
+                a list: the program, then its arguments
+            tasks.yaml:5:38: PUN-111 tasks[0].misfire.limit: 0 is out of range
+                1 to 10000
+            tasks.yaml:5:51: PUN-110 tasks[0].misfire.deadline: 0s is out of range
+                1ms to 36600d
+            tasks.yaml:6:30: PUN-111 tasks[0].concurrency.max_running: 0 is out of range
+                1 to 100000
+            tasks.yaml:6:64: PUN-116 tasks[0].concurrency.max_queue: only `when_full: queue` has a queue
+                leave it out
+            tasks.yaml:7:25: PUN-111 tasks[0].retry.max_attempts: 1001 is out of range
+                1 to 1000
+            tasks.yaml:7:55: PUN-116 tasks[0].retry.factor: only `backoff: exponential` has a factor
+                leave it out
+            tasks.yaml:7:74: PUN-116 tasks[0].retry.cap: the longest wait (1m) is shorter than the first (2m)
+                raise `cap` or lower `first`
+            tasks.yaml:8:20: PUN-110 tasks[0].timeout.after: 99999d is out of range
+                1ms to 36600d
+        "#]],
+    );
+}
+
+#[test]
+fn names() {
+    check(
+        &format!(
+            "tasks:\n- {{name: '', trigger: manual, command: x}}\n- {{name: '  ', trigger: manual, command: x}}\n\
+             - {{name: {}, trigger: manual, command: x}}\n- {{name: \"a\\0b\", trigger: manual, command: x}}\n\
+             - {{name: a, trigger: manual, command: x}}\n- {{trigger: manual, command: x}}\n- {{name: a, trigger: manual, command: x}}\n",
+            "x".repeat(129)
+        ),
+        expect![[r#"
+            tasks.yaml:2:10: PUN-112 tasks[0].name: it is empty
+                1 to 128 characters, none of them control characters
+            tasks.yaml:3:10: PUN-112 tasks[1].name: it is blank
+                1 to 128 characters, none of them control characters
+            tasks.yaml:4:10: PUN-112 tasks[2].name: it has 129 characters
+                1 to 128 characters, none of them control characters
+            tasks.yaml:5:10: PUN-112 tasks[3].name: it has control characters
+                1 to 128 characters, none of them control characters
+            tasks.yaml:7:3: PUN-107 tasks[5]: the task has no `name`
+                add `name: ...`
+            tasks.yaml:8:10: PUN-113 tasks[6].name: two tasks are named `a`: here and on line 6
+                give each task a name of its own
+        "#]],
+    );
+}
+
+#[test]
+fn zones_and_expressions() {
+    check(
+        "tasks:\n- {name: a, trigger: {cron: '* * * * * * * *'}, command: x}\n- {name: b, trigger: {cron: '0 0 30 2 *'}, command: x}\n\
+         - {name: c, trigger: {cron: '@daily', timezone: europe/berlin}, command: x}\n- {name: d, trigger: {cron: '@daily', timezone: localtime}, command: x}\n\
+         - {name: e, trigger: {cron: '@daily', timezone: GMT+5}, command: x}\n- {name: f, trigger: {cron: '@daily', timezone: ../../etc/passwd}, command: x}\n\
+         - {name: g, trigger: {cron: '0 2 * * *', dialect: unix}, command: x}\n- {name: h, trigger: {cron: '0 0 2 * * *', dialect: unix5}, command: x}\n",
+        expect![[r#"
+            tasks.yaml:2:29: PUN-114 tasks[0].trigger.cron: 8 fields, separated by blanks: give five (minute hour day month weekday), six (seconds first) or seven (Quartz, with a year)
+            tasks.yaml:3:29: PUN-114 tasks[1].trigger.cron: no date ever matches day-of-month `30` in month `2` (weekday `*`, year `*`): check these fields
+            tasks.yaml:4:49: PUN-115 tasks[2].trigger.timezone: there is no time zone `europe/berlin` in tzdata 2026f
+                did you mean `Europe/Berlin`?
+            tasks.yaml:5:49: PUN-115 tasks[3].trigger.timezone: `localtime` is not a time zone: it does not name a place; schedules never follow the machine's own zone
+            tasks.yaml:6:49: PUN-115 tasks[4].trigger.timezone: `GMT+5` is not a time zone: an offset is not a zone name and its sign is easily misread; name a city, or `Etc/GMT-5` for five hours ahead of UTC
+            tasks.yaml:7:49: PUN-115 tasks[5].trigger.timezone: `../../etc/passwd` is not a time zone: it is not an IANA zone name such as `Europe/Berlin`
+            tasks.yaml:8:51: PUN-109 tasks[6].trigger.dialect: `unix` is not one of the values
+                did you mean `unix5`? Allowed: unix5, seconds6, quartz
+            tasks.yaml:9:29: PUN-114 tasks[7].trigger.cron: six fields where unix5 has five (minute hour day month weekday): drop the seconds field `0` in front, or choose the dialect seconds6
+        "#]],
+    );
+}
+
+#[test]
+fn handlers() {
+    check(
+        "tasks:\n- {name: a, trigger: manual, command: ' '}\n- {name: b, trigger: manual, command: {env: {'A=B': c, D: \"\\0\"}, shell: \"x\\0\", user: ''}}\n\
+         - {name: c, trigger: manual, http: {url: 'http://', headers: {'a b': c, d: \"e\\nf\"}, success_statuses: [2xx, 99, 200-100]}}\n\
+         - {name: d, trigger: manual, http: {}}\n- {name: e, trigger: manual, http: 'http://x:99999/'}\n- {name: f, trigger: manual, http: 'http://a b/'}\n\
+         - {name: g, trigger: manual, handler: {config: []}}\n- {name: h, trigger: manual, handler: command}\n- {name: i, trigger: manual, command: {argv: [x], shell: y}}\n\
+         - {name: j, trigger: manual, handler: {name: x, config: {a: [1, {b: .inf}]}}}\n",
+        expect![[r#"
+            tasks.yaml:2:39: PUN-118 tasks[0].command.shell: there is nothing to run
+                write a line for the shell
+            tasks.yaml:3:53: PUN-118 tasks[1].command.env["A=B"]: it is no name for an environment variable
+                no `=`, not empty
+            tasks.yaml:3:59: PUN-118 tasks[1].command.env.D: a zero character can't be passed to a program
+                remove it
+            tasks.yaml:3:73: PUN-118 tasks[1].command.shell: a zero character can't be passed to a program
+                remove it
+            tasks.yaml:3:86: PUN-118 tasks[1].command.user: it is empty or has line breaks
+                leave it out, or name one
+            tasks.yaml:4:42: PUN-118 tasks[2].http.url: it names no host
+                write http://host/path or https://host/path
+            tasks.yaml:4:70: PUN-118 tasks[2].http.headers["a b"]: `a b` is no name for a header
+                letters, digits and hyphens
+            tasks.yaml:4:76: PUN-118 tasks[2].http.headers.d: it has control characters
+                a header is one line
+            tasks.yaml:4:103: PUN-118 tasks[2].http.success_statuses: "200-100" is neither a status, such as 404, nor a range of them, such as 200-299
+                100 to 599
+            tasks.yaml:5:36: PUN-107 tasks[3].http: the call has no `url`
+                add `url: ...`
+            tasks.yaml:6:36: PUN-118 tasks[4].http.url: `99999` is no port
+                write http://host/path or https://host/path
+            tasks.yaml:7:36: PUN-118 tasks[5].http.url: it has blanks or control characters
+                write http://host/path or https://host/path
+            tasks.yaml:8:39: PUN-107 tasks[6].handler: the handler has no `name`
+                add the name under which workers announce it
+            tasks.yaml:8:48: PUN-108 tasks[6].handler.config: a list where a map is wanted
+                a map, handed to the handler as JSON
+            tasks.yaml:9:39: PUN-118 tasks[7].handler.name: `command` is built in
+                write `command: ...` in place of `handler: ...`
+            tasks.yaml:10:39: PUN-116 tasks[8].command: a command has either `argv` or `shell`
+                keep one of them
+            tasks.yaml:11:69: PUN-111 tasks[9].handler.config.a[1].b: `.inf` is a number that JSON can't hold
+                quote it to pass it as a text
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_defaults_is_said_once() {
+    check(
+        "defaults:\n  timeout: {after: 0s}\n  command: {argv: []}\ntasks:\n- {name: a, trigger: manual}\n- {name: b, trigger: manual}\n",
+        expect![[r#"
+            tasks.yaml:2:20: PUN-110 defaults.timeout.after: 0s is out of range
+                1ms to 36600d
+            tasks.yaml:3:19: PUN-118 defaults.command.argv: there is no program to run
+                a list: the program, then its arguments
+        "#]],
+    );
+}
+
+fn only_code(text: &str) -> Code {
+    let problems = read(text).expect_err("refused").problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    problems[0].code
+}
+
+#[test]
+fn limits_hold() {
+    // A billion laughs.
+    let mut text =
+        "tasks:\n- name: a\n  trigger: manual\n  command: x\n  payload:\n    a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let previous = format!("*a{}", level - 1);
+        text.push_str(&format!("    a{level}: &a{level} [{}]\n", [previous.as_str(); 10].join(", ")));
+    }
+    assert_eq!(only_code(&text), Code::TooLarge);
+    // The same large value in many tasks.
+    let large = vec!["x"; 50_000].join(", ");
+    let mut text = format!("defaults: {{handler: {{name: a, config: {{a: &a [{large}]}}}}}}\ntasks:\n");
+    for task in 0..300 {
+        text.push_str(&format!("- {{name: t{task}, trigger: manual, handler: {{name: b, config: {{a: *a}}}}}}\n"));
+    }
+    let problems = read(&text).expect_err("refused").problems;
+    assert!(problems.iter().any(|problem| problem.code == Code::TooLarge), "{:?}", problems.last());
+    // Depth, in flow style and in blocks.
+    assert_eq!(only_code(&task(&format!("trigger: manual\ncommand: x\npayload: {}", "[".repeat(100)))), Code::TooLarge);
+    let blocks: String = (0..100).map(|depth| format!("{}a:\n", " ".repeat(depth + 4))).collect();
+    assert_eq!(only_code(&format!("tasks:\n- name: a\n  payload:\n{blocks}")), Code::TooLarge);
+    // The payload and the configuration.
+    let text = "x".repeat(70_000);
+    assert_eq!(only_code(&task(&format!("trigger: manual\ncommand: x\npayload: {text}"))), Code::Text);
+    let text = "x".repeat(300_000);
+    assert_eq!(only_code(&task(&format!("trigger: manual\ncommand: {text}"))), Code::Handler);
+}
+
+#[test]
+fn problems_are_counted_beyond_what_is_kept() {
+    let text = format!("tasks:\n{}", "- {name: a, trigger: manual, command: x}\n".repeat(limits::PROBLEMS_MAX + 6));
+    let problems = read(&text).expect_err("refused");
+    assert_eq!((problems.problems.len(), problems.left_out), (limits::PROBLEMS_MAX, 5));
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_with_their_line() {
+    let zones = punctual_spec::zones::Zones::bundled();
+    let problems = punctual_spec::file::read_bytes_of("tasks.yaml", b"tasks:\n- name: \xff\n", &zones).expect_err("refused");
+    assert_eq!((problems.problems[0].code, problems.problems[0].line), (Code::Unreadable, 2));
+    let problems = punctual_spec::file::read_file(std::path::Path::new("/nowhere.yaml"), &zones).expect_err("refused");
+    assert_eq!(problems.problems[0].code, Code::Unreadable);
+}

@@ -1,0 +1,211 @@
+//! Properties: what is written reads back, and any text comes to an end without a panic.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use punctual_core::time::Millis;
+use punctual_spec::crontab::{Kind, Options, import};
+use punctual_spec::emit::to_yaml;
+use punctual_spec::handler::{CommandConfig, HttpConfig, Method, Program, Redirects};
+use punctual_spec::spec::*;
+use punctual_spec::zones::Zones;
+
+use crate::crontabs::assert_accounted_for;
+
+/// Any text that may stand in a file: all that YAML takes for something special, and the rest of Unicode.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,8}",
+        "[ -~]{0,20}",
+        "\\PC{0,12}",
+        any::<String>().prop_map(|text| text.replace('\0', "")),
+        prop::sample::select(vec![
+            "", "~", "null", "true", "no", "1", "1.50", "0x1f", "- a", "a: b", "a #b", "*a", "&a", "!a", "%a", "@a", "{", "]", "'", "\"",
+            "\\", "\n", "\r\n", "\u{85}", "\u{2028}", "\u{feff}", "  a  ", "a\tb", ".inf", "10s", "---", "..."
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[^\\pC\\s]{1,3}([^\\pC]{0,20}[^\\pC\\s])?"
+}
+
+fn duration() -> impl Strategy<Value = Millis> {
+    prop_oneof![100_u64..10_000, 1_000..1_000_000_000_u64].prop_map(Millis)
+}
+
+fn trigger() -> impl Strategy<Value = Trigger> {
+    let cron = prop::sample::select(vec!["0 2 * * *", "*/5 * * * *", "@daily", "30 0 2 * * MON-FRI"]);
+    let zone = prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Etc/GMT+5"]);
+    let gap = prop::sample::select(vec![Gap::AfterGap, Gap::Skip, Gap::ShiftForward]);
+    let overlap = prop::sample::select(vec![Overlap::First, Overlap::Both, Overlap::Last]);
+    let cron = (cron, zone, gap, overlap).prop_map(|(cron, zone, gap, overlap)| CronTrigger {
+        timezone: zone.to_owned(),
+        gap,
+        overlap,
+        ..CronTrigger::new(cron)
+    });
+    prop_oneof![
+        cron.prop_map(Trigger::Cron),
+        duration().prop_map(Trigger::FixedRate),
+        duration().prop_map(Trigger::FixedDelay),
+        duration().prop_map(Trigger::Delay),
+        Just(Trigger::Manual),
+    ]
+}
+
+fn handler() -> impl Strategy<Value = Handler> {
+    let program = prop_oneof![
+        (name(), vec(text(), 0..4)).prop_map(|(program, rest)| Program::Argv(std::iter::once(program).chain(rest).collect())),
+        (name(), text()).prop_map(|(word, rest)| Program::Shell(format!("{word} {rest}"))),
+    ];
+    let environment = btree_map("[A-Z]{1,3}|\\w{1,4}", text(), 0..4);
+    let command = (program, environment, option::of(name()), option::of(text()), option::of(name()), vec(any::<u8>(), 1..4)).prop_map(
+        |(program, env, working_directory, stdin, user, success_codes)| {
+            Handler::Command(CommandConfig { program, env, working_directory, stdin, user, success_codes })
+        },
+    );
+    let http = ("[a-z]{1,9}", option::of(text())).prop_map(|(host, body)| {
+        let headers = BTreeMap::from([("X-Test".to_owned(), "a: b".to_owned())]);
+        let success_statuses = vec!["404".to_owned(), "200-299".to_owned()];
+        Handler::Http(HttpConfig {
+            url: format!("http://{host}/?a=b#c"),
+            method: Method::Put,
+            headers,
+            body,
+            success_statuses,
+            redirects: Redirects::None,
+        })
+    });
+    let custom = ("[a-z]{1,6}x", json()).prop_map(|(name, value)| {
+        let config = serde_json::Map::from_iter([("value".to_owned(), value)]);
+        Handler::Custom(CustomHandler { name, config })
+    });
+    prop_oneof![command, http, custom]
+}
+
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::Value;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-1e6..1e6_f64).prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map(text(), inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn spec() -> impl Strategy<Value = TaskSpec> {
+    let words = (
+        option::of(text().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>())),
+        option::of(name()),
+        option::of(text()),
+    );
+    let flags = (any::<bool>(), any::<bool>(), prop::sample::select(vec![Priority::Urgent, Priority::Normal, Priority::Low]));
+    let misfire = prop_oneof![
+        option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline }),
+        option::of(1_u32..200).prop_map(|limit| Misfire { action: MisfireAction::FireAll, limit, deadline: None }),
+        Just(Misfire::default()),
+    ];
+    let concurrency = (1_u32..4, option::of(99_u32..102)).prop_map(|(max_running, max_queue)| Concurrency {
+        max_running,
+        when_full: WhenFull::Queue,
+        max_queue,
+    });
+    let retry = (option::of(1_u32..9), 1_000_u32..5_000, duration()).prop_map(|(max_attempts, factor, first)| Retry {
+        max_attempts,
+        factor: Some(Factor(factor)),
+        first,
+        cap: first.saturating_mul(3),
+        jitter: Jitter::None,
+        ..Retry::default()
+    });
+    let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
+    (name(), trigger(), handler(), words, flags, misfire, concurrency, retry, timeout).prop_map(
+        |(name, trigger, handler, (description, owner, payload), (enabled, idempotent, priority), misfire, concurrency, retry, timeout)| {
+            let mut spec = TaskSpec {
+                description,
+                owner,
+                payload,
+                enabled,
+                idempotent,
+                priority,
+                misfire,
+                concurrency,
+                retry,
+                timeout,
+                ..TaskSpec::new(name, trigger, handler)
+            };
+            spec.normalise();
+            spec
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn specs_survive_their_documents(spec in spec()) {
+        let document = spec.to_json();
+        let read = TaskSpec::from_json(&document).unwrap();
+        prop_assert_eq!(read.to_json(), document);
+        prop_assert_eq!(read, spec);
+    }
+
+    #[test]
+    fn specs_survive_their_task_file(specs in vec(spec(), 1..4)) {
+        let mut specs = specs;
+        for (index, spec) in specs.iter_mut().enumerate() {
+            spec.name = format!("{index}{}", spec.name);
+        }
+        prop_assume!(specs.iter().all(|spec| spec.to_definition(&Zones::bundled()).is_ok()));
+        let yaml = to_yaml(&specs, &["made by a test".to_owned()]);
+        let file = crate::read(&yaml).map_err(|problems| TestCaseError::fail(format!("{problems}{yaml}")))?;
+        let read: Vec<TaskSpec> = file.tasks.into_iter().map(|task| task.spec).collect();
+        prop_assert_eq!(read, specs, "{}", yaml);
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in any::<String>(), yaml in "(tasks|defaults|name|trigger|cron|command|[-:&*!|>{}\\[\\],'\"#%@~ \n\t]|[a-z0-9]){0,80}") {
+        let _ = crate::read(&text);
+        let _ = crate::read(&yaml);
+        let _ = crate::read(&format!("tasks:\n- {yaml}"));
+        let _ = punctual_spec::duration::parse(&text);
+        let _ = TaskSpec::from_json(&text);
+    }
+
+    #[test]
+    fn any_crontab_is_imported_or_accounted_for(bytes in vec(any::<u8>(), 0..200), text in "([0-9*/,@#=%\\\\ \t\r\n~-]|[a-zA-Z]|CRON_TZ=|@daily ){0,120}") {
+        for bytes in [bytes.as_slice(), text.as_bytes()] {
+            for kind in [Kind::User, Kind::System] {
+                let options = Options { file: "c".to_owned(), kind, timezone: "UTC".to_owned() };
+                let import = import(bytes, &options, &Zones::bundled());
+                assert_accounted_for(bytes, &import);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_imported_survives_its_task_file(commands in vec(("[0-9]{1,2}|\\*", "\\PC{1,30}"), 1..6)) {
+        let text: String = commands.iter().map(|(minute, command)| format!("{minute} * * * * {command}\n")).collect();
+        let options = Options { file: "c".to_owned(), kind: Kind::User, timezone: "Europe/Berlin".to_owned() };
+        let import = import(text.as_bytes(), &options, &Zones::bundled());
+        if !import.tasks.is_empty() {
+            let yaml = import.to_yaml("c");
+            let file = crate::read(&yaml).map_err(|problems| TestCaseError::fail(format!("{problems}{yaml}")))?;
+            let read: Vec<TaskSpec> = file.tasks.into_iter().map(|task| task.spec).collect();
+            prop_assert_eq!(read, import.tasks, "{}", yaml);
+        }
+    }
+}
