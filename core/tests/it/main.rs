@@ -5,6 +5,7 @@
 mod behaviours;
 #[cfg(feature = "simulation")]
 mod guards;
+mod odd_input;
 mod regressions;
 mod scripts;
 mod store_model;
