@@ -151,8 +151,9 @@ pub(crate) fn perform(world: &mut World, op: Op) {
     match op {
         Op::Pass(millis) => world.run(millis),
         Op::StepWall(by) => {
-            // What a task fired before it was removed is not on record with its cursor: after a reload only the clock tells.
-            let is_safe = by > 0 || (0..TASKS).all(|index| world.is_defined(&name(index)));
+            // What a task fired before it was removed or disabled is in memory, not in the store: after a reload a clock that was set
+            // back would fire it again, which the store refuses.
+            let is_safe = by > 0 || (0..TASKS).all(|index| world.is_enabled(&name(index)));
             if is_safe {
                 world.step_wall(by);
             }
@@ -163,6 +164,7 @@ pub(crate) fn perform(world: &mut World, op: Op) {
             }
         }
         Op::Define(index, enabled, times) => {
+            let enabled = enabled || world.wall_offset < world.highest_offset;
             world.define(definition(index, enabled, times));
         }
         Op::Remove(index) => {
