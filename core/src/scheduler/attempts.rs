@@ -303,6 +303,7 @@ impl Scheduler {
         received: u64,
         running: &BTreeSet<(InstanceId, Fence)>,
     ) {
+        let was_ours = self.partition(id.partition()).was_ours();
         let account_from = self.workers.of_connection(connection).map_or(0, |worker| worker.account_from);
         let Some(live) = self.instances.get_mut(&id) else { return };
         if running.contains(&(id, live.row.fence)) {
@@ -316,8 +317,11 @@ impl Scheduler {
         if !guard!(Guard::AccountCoversAssignment, !may_be_on_its_way) {
             return;
         }
+        // An assignment that another owner sent may still be on its way, over a connection that this replica knows nothing of. What is
+        // idempotent is given out again, and the fence sorts out the rest.
+        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || was_ours;
         let is_same_life = live.row.worker.as_ref().is_some_and(|worker| worker.life == life);
-        if is_same_life && live.row.state == State::Dispatched {
+        if is_sure && is_same_life && live.row.state == State::Dispatched {
             // In one life a worker forgets nothing, so it never had this.
             probe!("attempt.never_received");
             self.take_back(id);

@@ -221,9 +221,14 @@ impl Scheduler {
         let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.id == commit) else { return };
         let InFlight { partitions, applied, held, .. } = in_flight;
         self.inbox.forget(applied.into_iter().map(|(_, id)| id));
+        let mut is_refused = false;
         let reason = match outcome {
-            CommitOutcome::Committed => return self.release(held),
+            CommitOutcome::Committed => {
+                partitions.iter().for_each(|id| self.partition(*id).commit_went_through());
+                return self.release(held);
+            }
             CommitOutcome::Refused { reason } => {
+                is_refused = true;
                 probe!("commit.refused");
                 if guard!(Guard::RefusedCommitReloads, false) {
                     return self.release(held);
@@ -245,6 +250,10 @@ impl Scheduler {
         }
         for id in partitions {
             self.drop_partition(id, &reason);
+            if is_refused {
+                let now = self.now.monotonic;
+                self.partition(id).commit_was_refused(now);
+            }
         }
         self.look_after_leases();
     }

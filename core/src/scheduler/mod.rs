@@ -24,9 +24,6 @@ mod requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -27,6 +27,10 @@ pub(super) struct Partition {
     trusted_until: Monotonic,
     /// When the last renewal was asked for.
     renewal_asked_at: Monotonic,
+    /// Commits of it that were refused in a row.
+    refusals: u32,
+    /// Nobody else has owned it since this replica last did.
+    was_ours: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -61,6 +65,24 @@ impl Partition {
     pub(super) fn next_number(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
+    }
+
+    /// A commit of it went through.
+    pub(super) fn commit_went_through(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// A commit of it was refused. Once may be chance; what is refused again and again is not to keep everything else from its work,
+    /// since a batch is refused with all the partitions that are in it.
+    pub(super) fn commit_was_refused(&mut self, now: Monotonic) {
+        if self.refusals > 0 && self.phase == Phase::Free {
+            self.phase = Phase::FreeUntil(now + ACQUIRE_RETRY.saturating_mul(1 << self.refusals.min(6)));
+        }
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    pub(super) fn was_ours(&self) -> bool {
+        self.was_ours
     }
 
     fn holds_lease(&self) -> bool {
@@ -137,6 +159,7 @@ impl Scheduler {
     pub(super) fn lease_granted(&mut self, id: PartitionId, epoch: Epoch, commit_seq: u64, sequence: u64, requested_at: Monotonic) {
         let partition = self.partition(id);
         assert!(epoch > partition.epoch, "partition {id}: epoch {epoch} after {}", partition.epoch);
+        partition.was_ours = partition.epoch.0 > 0 && epoch.0 == partition.epoch.0 + 1;
         partition.epoch = epoch;
         if trusted_until(requested_at) <= self.now.monotonic {
             // The answer was so long under way that it is worth nothing.

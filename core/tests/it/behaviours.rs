@@ -700,6 +700,22 @@ fn a_quiesced_scheduler_takes_results() {
     world.assert_sound();
 }
 
+/// What is refused again and again is asked for less and less often.
+#[test]
+fn a_partition_whose_commits_are_refused_does_not_spin() {
+    let mut world = World::settled(1);
+    world.define(task("a", every(1)));
+    world.run(10 * SECOND);
+    world.fates.extend([crate::world::Fate::Refused; 8]);
+    world.run(5 * MINUTE);
+    let reloads = world.alerts.iter().filter(|(_, alert)| matches!(alert, Alert::PartitionReloaded { .. })).count();
+    assert_eq!(reloads, 8);
+    assert!(world.alerts.last().expect("eight").0 - world.alerts[0].0 > 2 * MINUTE);
+    world.run(MINUTE);
+    assert_eq!(world.alerts.len(), 8, "then it goes on");
+    world.assert_sound();
+}
+
 /// A worker that always gives back is not asked for ever.
 #[test]
 fn a_worker_that_gives_back_is_left_alone_for_a_while() {

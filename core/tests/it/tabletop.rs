@@ -260,7 +260,7 @@ fn judge(world: &World) -> Result<(), String> {
     for row in world.store.instances.values() {
         let definition = &world.store.definitions[&(row.task, row.version)];
         let began = world.began.iter().filter(|began| began.instance == row.id);
-        if !definition.idempotent && world.replicas.len() == 1 && began.count() > 1 {
+        if !definition.idempotent && began.count() > 1 {
             return Err(format!("instance {} is not idempotent and began twice", row.id));
         }
         let made_at = row.transitions[0].at;
