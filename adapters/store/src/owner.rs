@@ -142,7 +142,8 @@ pub(crate) fn read_inbox(
     let connection = connection.transaction()?;
     let mut definitions = Definitions::new(decode);
     let mut page = InboxPage::default();
-    let mut entries = connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox WHERE id > ?1 ORDER BY id")?;
+    let mut entries =
+        connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox WHERE id > ?1 ORDER BY id")?;
     let mut found = entries.query([after.0.cast_signed()])?;
     while let Some(row) = found.next()? {
         let partition = PartitionId(row.get(1)?);
