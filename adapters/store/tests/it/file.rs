@@ -11,8 +11,8 @@ use punctual_core::ids::{PartitionId, ReplicaId, TaskId};
 use punctual_core::instance::State;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, LeaseAnswer, Store, StoreError};
-use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dump, ended, tasks_in_force};
-use punctual_store::{Options, SqliteStore};
+use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dump, ended, entry_ids, tasks_in_force};
+use punctual_store::{Decode, Options, SqliteStore};
 use rusqlite::Connection;
 
 use crate::{Folder, block_on, name};
@@ -230,4 +230,39 @@ fn a_layout_of_no_partitions_is_refused() {
     let folder = Folder::new();
     assert!(SqliteStore::open(Options::new(folder.database(), 0, conformance::decode())).is_err());
     assert!(!folder.database().exists());
+}
+
+#[test]
+fn a_program_that_cannot_decode_a_version_in_force_loses_nothing_of_it() {
+    let folder = Folder::new();
+    let (bad, row) = block_on(async {
+        let store = folder.open();
+        let mut owner = Owner::of_all(&store).await;
+        let (task, partition) = tasks_in_force(&store, &mut owner, &["bad", "good"]).await[0];
+        let row = owner.dispatched(partition, task, START);
+        let mut batch = owner.batch();
+        batch.inserts.push(row.clone());
+        commit(&store, batch).await;
+        ((task, partition), row)
+    });
+    block_on(async {
+        // A program that has never heard of a thing that the document speaks of.
+        let decode = conformance::decode();
+        let older: Decode = Arc::new(move |document| if document.contains("bad") { Err("what?".to_owned()) } else { decode(document) });
+        let store = SqliteStore::open(Options::new(folder.database(), conformance::PARTITIONS, older)).expect("a store");
+        let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
+        assert!(snapshot.tasks.iter().all(|record| record.task != bad.0) && snapshot.instances.is_empty());
+        for task in ["bad", "good"] {
+            store.trigger(name(task), name("me"), None, vec![Default::default()], START).await.expect("a trigger");
+        }
+        store.cancel(row.id, name("me"), None, START).await.expect("a cancellation");
+        assert_eq!(entry_ids(&store).await.len(), 1, "the good task goes on, the bad one's entries stay");
+    });
+    block_on(async {
+        let store = folder.open();
+        let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
+        assert!(snapshot.tasks.iter().any(|record| record.task == bad.0));
+        assert_eq!(snapshot.instances.iter().map(|(row, _)| row.clone()).collect::<Vec<_>>(), [row]);
+        assert_eq!(entry_ids(&store).await.len(), 3);
+    });
 }
