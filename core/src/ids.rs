@@ -1,7 +1,10 @@
 //! Newtypes for everything that has an identity.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
+
+use crate::limits::PARTITIONS_MAX;
 
 macro_rules! number_newtype {
     ($(#[$doc:meta])* $name:ident($number:ty)) => {
@@ -25,10 +28,34 @@ number_newtype!(
     /// A version of a task's definition, counted from 1.
     Version(u32)
 );
-number_newtype!(
-    /// An instance. Its upper 15 bits are its partition, the rest a number from that partition's sequence (see [`InstanceId::new`]).
-    InstanceId(u64)
-);
+/// An instance. Its upper 15 bits are its partition, the rest a number from that partition's sequence; people see both, as `43-17`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(pub u64);
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.partition(), self.0 & ((1 << SEQUENCE_BITS) - 1))
+    }
+}
+
+impl FromStr for InstanceId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (partition, sequence) = text.split_once('-').ok_or(())?;
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(partition) || !is_number(sequence) {
+            return Err(());
+        }
+        let partition: u16 = partition.parse().map_err(|_| ())?;
+        let sequence: u64 = sequence.parse().map_err(|_| ())?;
+        if partition >= PARTITIONS_MAX || sequence >= 1 << SEQUENCE_BITS {
+            return Err(());
+        }
+        Ok(InstanceId::new(PartitionId(partition), sequence))
+    }
+}
+
 number_newtype!(
     /// A fixed slice of the tasks, the unit of ownership; at most [`PARTITIONS_MAX`](crate::limits::PARTITIONS_MAX).
     PartitionId(u16)
@@ -110,6 +137,16 @@ mod tests {
         assert_eq!(id.partition(), PartitionId(63));
         assert!(id.0 <= i64::MAX as u64, "ids fit a signed SQL integer");
         assert!(InstanceId::new(PartitionId(crate::limits::PARTITIONS_MAX - 1), 7).0 <= i64::MAX as u64);
+    }
+
+    #[test]
+    fn an_instance_id_is_read_as_it_is_shown() {
+        for id in [InstanceId::new(PartitionId(43), 17), InstanceId::new(PartitionId(0), 0)] {
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for text in ["", "-", "1", "1-", "-1", "1-2-3", "+1-2", "1- 2", "99999-1", "1-281474976710656", "1-99999999999999999999"] {
+            assert!(text.parse::<InstanceId>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //!               |            '-----------'-----> failed | timed_out | dead_lettered | cancelled
 //! waiting -> skipped | cancelled
 //! ```
+//!
+//! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes
+//! straight to `succeeded`.
 
 use std::sync::Arc;
 
@@ -75,10 +78,10 @@ impl State {
         use State::*;
         match self {
             Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Cancelled | Skipped),
+            Created => matches!(next, Dispatched | Succeeded | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
-            Retrying => matches!(next, Created | DeadLettered | Cancelled),
+            Retrying => matches!(next, Created | Succeeded | Cancelled),
             Succeeded | Failed | TimedOut | DeadLettered | Cancelled | Skipped => false,
         }
     }

@@ -6,12 +6,21 @@
 
 pub mod backoff;
 pub mod batch;
+pub mod concurrency;
 pub mod cron;
 pub mod definition;
+pub mod guard;
 pub mod ids;
 pub mod inbox;
 pub mod instance;
 pub mod limits;
+pub mod misfire;
 pub mod occurrence;
+pub mod probe;
 pub mod protocol;
+pub mod ready_queue;
+pub mod retry;
+pub mod scheduler;
 pub mod time;
+pub mod wheel;
+pub mod worker;

@@ -35,12 +35,14 @@ pub enum ToWorker {
     },
     /// Answers a heartbeat: the scheduler is there.
     Alive,
+    /// Answer with a hello, and repeat the reports that were not acknowledged.
+    GiveAccount,
 }
 
 /// From a worker to a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToScheduler {
-    /// Opens a connection: who I am and all that I hold.
+    /// Opens a connection, and answers a request for an account: who I am and all that I hold.
     Hello(Hello),
     /// I am here.
     Heartbeat,
@@ -77,8 +79,10 @@ pub struct Hello {
     pub handlers: Vec<Arc<str>>,
     /// Whether it is draining.
     pub draining: bool,
-    /// The attempts that it holds, begun or about to begin: all of them.
+    /// The attempts that it holds: all of them, also those that have ended and whose report was not acknowledged.
     pub running: Vec<Running>,
+    /// How many assignments it has received over this connection before it wrote this.
+    pub received: u64,
 }
 
 /// An attempt that a worker holds.

@@ -2,5 +2,11 @@
 //!
 //! What is absent: SQL, HTTP, processes, any concrete store or transport. Those come in through the [`ports`]; production and the
 //! simulated world run this same code.
+//!
+//! `tokio::select!` is always `biased;` here, and nothing iterates over a hash map: a run is the same for the same input.
 
+pub mod clock;
+pub mod link;
 pub mod ports;
+pub mod scheduler;
+pub mod worker;

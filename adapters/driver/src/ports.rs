@@ -10,6 +10,7 @@ use punctual_core::inbox::{InboxEntry, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
+use punctual_core::scheduler::Alert;
 use punctual_core::time::{Millis, Now, Timestamp};
 use tokio::sync::watch;
 
@@ -170,11 +171,16 @@ pub trait Store: Send + Sync + 'static {
     /// written again takes the place of the first.
     fn commit(&self, batch: Arc<Batch>) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
 
-    /// Reads the oldest entries of these partitions' inboxes, at most `limit`. They stay until a batch applies them.
+    /// Reads the oldest entries behind `after` of these partitions' inboxes, at most `limit`. They stay until a batch applies them.
     ///
     /// A task with a document that this program can't decode is set aside: its entries stay in the inbox for a program that can, and those
     /// of other tasks go on. [`snapshot`](Store::snapshot) leaves it out likewise.
-    fn read_inbox(&self, partitions: Vec<PartitionId>, limit: usize) -> impl Future<Output = Result<InboxPage, StoreError>> + Send;
+    fn read_inbox(
+        &self,
+        partitions: Vec<PartitionId>,
+        after: InboxId,
+        limit: usize,
+    ) -> impl Future<Output = Result<InboxPage, StoreError>> + Send;
 }
 
 /// A task as its author wrote it.
@@ -337,6 +343,9 @@ pub trait Catalog: Send + Sync + 'static {
     /// One task, also a removed one, with all its versions, newest first.
     fn task(&self, name: Arc<str>) -> impl Future<Output = Result<Option<(TaskView, Vec<VersionView>)>, StoreError>> + Send;
 
+    /// The name of a task, also a removed one.
+    fn name_of(&self, task: TaskId) -> impl Future<Output = Result<Option<Arc<str>>, StoreError>> + Send;
+
     /// Instances, newest first.
     fn instances(&self, filter: InstanceFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
 
@@ -354,6 +363,21 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;
+}
+
+/// Is told what has happened; must not block.
+pub trait Observer: Send + Sync + 'static {
+    /// This batch is durable.
+    fn committed(&self, _batch: &Arc<Batch>) {}
+
+    /// The scheduler wants people to know.
+    fn alerted(&self, _alert: &Alert) {}
+
+    /// The store fails; it is tried again. Told once for each spell of failures.
+    fn store_failed(&self, _error: &StoreError) {}
+
+    /// The store works again.
+    fn store_recovered(&self) {}
 }
 
 /// How urgently an attempt is asked to end.

@@ -1,6 +1,7 @@
 //! The configurations of the built-in handlers: written in task files, read by the worker that runs them.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,25 @@ fn is_two_hundreds(statuses: &Vec<String>) -> bool {
     statuses == &["200-299"]
 }
 
+impl HttpConfig {
+    /// The statuses that mean success, 100 to 599.
+    ///
+    /// # Errors
+    ///
+    /// In words, which of [`HttpConfig::success_statuses`] is neither a status nor a range of them.
+    pub fn success_ranges(&self) -> Result<Vec<RangeInclusive<u16>>, String> {
+        let status = |text: &str| text.trim().parse().ok().filter(|status| (100..=599).contains(status));
+        let range = |text: &String| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            match (status(first), status(last)) {
+                (Some(first), Some(last)) if first <= last => Ok(first..=last),
+                _ => Err(format!("{text:?} is neither a status, such as 404, nor a range of them, such as 200-299")),
+            }
+        };
+        self.success_statuses.iter().map(range).collect()
+    }
+}
+
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -109,4 +129,35 @@ pub enum Redirects {
     SameOrigin,
     /// Anywhere.
     Any,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_either_a_line_or_arguments() {
+        let read = serde_json::from_str::<CommandConfig>;
+        let command = read(r#"{"argv": ["a", "b"], "env": {"A": "1"}}"#).expect("a command");
+        assert_eq!(command.program, Program::Argv(vec!["a".into(), "b".into()]));
+        assert_eq!(command.success_codes, [0]);
+        assert_eq!(read(r#"{"shell": "a | b"}"#).expect("a command").program, Program::Shell("a | b".into()));
+        assert_eq!(serde_json::to_string(&command).expect("JSON"), r#"{"argv":["a","b"],"env":{"A":"1"}}"#);
+        for wrong in [r#"{}"#, r#"{"argv": ["a"], "shell": "a"}"#, r#"{"shell": "a", "colour": "red"}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_single_or_ranges() {
+        let ranges = |statuses: &[&str]| {
+            let list = serde_json::to_string(statuses).expect("JSON");
+            let config = format!(r#"{{"url": "http://x", "success_statuses": {list}}}"#);
+            serde_json::from_str::<HttpConfig>(&config).expect("a call").success_ranges()
+        };
+        assert_eq!(ranges(&["200-299", "404"]), Ok(vec![200..=299, 404..=404]));
+        for wrong in ["", "2xx", "299-200", "99", "600", "200-", "-200", "+200-299-1"] {
+            assert!(ranges(&[wrong]).is_err(), "{wrong}");
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! Every page is found through an index and starts where the last one ended. Which index is said in the query: SQLite keeps no
 //! statistics here, and a wrong guess over a hundred million rows is no page at all.
 
+use std::sync::Arc;
+
 use punctual_core::batch::Output;
 use punctual_core::ids::{InstanceId, TaskId, Version};
 use punctual_core::instance::State;
@@ -76,6 +78,11 @@ pub(crate) fn instances(connection: &mut Connection, filter: &InstanceFilter) ->
     };
     let (sql, values) = instances_query(filter, task);
     connection.prepare_cached(&sql)?.query_map(params_from_iter(values), instance_view)?.collect()
+}
+
+pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<Arc<str>>> {
+    let mut name = connection.prepare_cached("SELECT name FROM tasks WHERE id = ?1")?;
+    name.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
 }
 
 /// The query for a filter, and what it is run with. Only fixed text goes into it.

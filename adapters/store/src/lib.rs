@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId};
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::State;
 use punctual_core::limits;
@@ -89,9 +89,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// This file, laid out for so many partitions where it is new.
-    pub fn new(path: impl Into<PathBuf>, partitions: u16, decode: Decode) -> Self {
-        Options { path: path.into(), partitions, decode, guards: Guards::ALL, pages_max: None }
+    /// This file, with the usual number of partitions where it is new.
+    pub fn new(path: impl Into<PathBuf>, decode: Decode) -> Self {
+        Options { path: path.into(), partitions: limits::PARTITIONS_DEFAULT, decode, guards: Guards::ALL, pages_max: None }
     }
 
     /// Leaves guards out, to show that a test notices.
@@ -284,8 +284,9 @@ impl Store for SqliteStore {
         }
     }
 
-    async fn read_inbox(&self, partitions: Vec<PartitionId>, limit: usize) -> Result<InboxPage, StoreError> {
-        self.read_as_owner(move |connection, decode, set_aside| owner::read_inbox(connection, &partitions, limit, decode, set_aside)).await
+    async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
+        self.read_as_owner(move |connection, decode, set_aside| owner::read_inbox(connection, &partitions, after, limit, decode, set_aside))
+            .await
     }
 }
 
@@ -339,6 +340,10 @@ impl Catalog for SqliteStore {
 
     async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
         self.read(move |connection| history::task(connection, &name)).await
+    }
+
+    async fn name_of(&self, task: TaskId) -> Result<Option<Arc<str>>, StoreError> {
+        self.read(move |connection| history::name_of(connection, task)).await
     }
 
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {

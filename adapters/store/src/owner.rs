@@ -3,7 +3,7 @@
 //! Documents that this program can't decode (a newer program wrote them, a zone is not on this machine) must neither stop the others nor
 //! lose anything. The task is *set aside*: a snapshot leaves it and its live instances out, its inbox entries stay where they are, and an
 //! error is logged once. All of it is there for a program that understands. An edit helps too: an entry whose own version can't be
-//! decoded takes on the task's newest version, if that one can.
+//! decoded takes on the task's newest version, if that one can; a reader that is past it by then meets it at its next start.
 
 use std::sync::Arc;
 
@@ -137,11 +137,12 @@ pub(crate) fn snapshot(
     Ok(snapshot)
 }
 
-/// Reads the oldest entries of these partitions' inboxes. It steps over the entries of other partitions, of which the one process that
+/// Reads the oldest entries behind `after` of these partitions' inboxes. It steps over the entries of other partitions, of which the one process that
 /// has the database owns hardly any.
 pub(crate) fn read_inbox(
     connection: &mut Connection,
     partitions: &[PartitionId],
+    after: InboxId,
     limit: usize,
     decode: &Decode,
     set_aside: &mut SetAside,
@@ -149,8 +150,9 @@ pub(crate) fn read_inbox(
     let connection = connection.transaction()?;
     let mut definitions = Definitions::new(decode);
     let mut page = InboxPage::default();
-    let mut entries = connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox ORDER BY id")?;
-    let mut found = entries.query([])?;
+    let mut entries =
+        connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox WHERE id > ?1 ORDER BY id")?;
+    let mut found = entries.query([after.0.cast_signed()])?;
     while let Some(row) = found.next()? {
         let partition = PartitionId(row.get(1)?);
         if !partitions.contains(&partition) {

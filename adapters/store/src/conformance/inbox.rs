@@ -30,13 +30,15 @@ pub async fn entries_come_in_order_up_to_the_limit_and_stay_until_applied<F: Fac
     let names = ["a", "b", "c", "d", "e"];
     apply(&store, names.iter().map(|name| document(name, "v1")).collect(), START).await;
     for _ in 0..2 {
-        let page = store.read_inbox(all_partitions(), 3).await.expect("a page");
+        let page = store.read_inbox(all_partitions(), InboxId(0), 3).await.expect("a page");
         assert_eq!((page.entries.len(), page.more), (3, true));
         assert!(page.entries.is_sorted_by(|a, b| a.id < b.id));
         assert!(page.entries.iter().all(|entry| entry.at == START && &*entry.by == "tester"));
     }
-    let page = store.read_inbox(all_partitions(), 5).await.expect("a page");
+    let page = store.read_inbox(all_partitions(), InboxId(0), 5).await.expect("a page");
     assert_eq!((page.entries.len(), page.more), (5, false), "exactly as many as asked for are no sign of more");
+    let rest = store.read_inbox(all_partitions(), page.entries[1].id, 2).await.expect("a page");
+    assert_eq!((rest.entries.as_slice(), rest.more), (&page.entries[2..4], true));
     let mut batch = owner.batch();
     batch.applied = vec![page.entries[0].id, page.entries[3].id];
     commit(&store, batch).await;
@@ -56,11 +58,11 @@ pub async fn only_entries_of_the_asked_partitions_come<F: Factory>(factory: &F) 
     let asked = vec![PartitionId(1), PartitionId(6)];
     let expected = names.iter().filter(|name| asked.contains(&partition_of(name, PARTITIONS))).count();
     assert!(expected > 2, "the names reach the partitions");
-    let page = store.read_inbox(asked.clone(), 100).await.expect("a page");
+    let page = store.read_inbox(asked.clone(), InboxId(0), 100).await.expect("a page");
     assert_eq!((page.entries.len(), page.more), (expected, false));
     assert!(page.entries.iter().all(|entry| asked.contains(&entry.partition)));
-    assert!(store.read_inbox(asked, expected - 1).await.expect("a page").more);
-    assert_eq!(store.read_inbox(vec![], 100).await.expect("a page"), Default::default());
+    assert!(store.read_inbox(asked, InboxId(0), expected - 1).await.expect("a page").more);
+    assert_eq!(store.read_inbox(vec![], InboxId(0), 100).await.expect("a page"), Default::default());
 }
 
 /// Definitions, removals, submissions with all they may have, cancellations.
@@ -84,7 +86,7 @@ pub async fn requests_come_back_as_they_were<F: Factory>(factory: &F) {
     store.cancel(row.id, "you".into(), None, at).await.expect("an answer");
     apply(&store, vec![], START).await;
 
-    let page = store.read_inbox(all_partitions(), 100).await.expect("a page");
+    let page = store.read_inbox(all_partitions(), InboxId(0), 100).await.expect("a page");
     let expected = [
         Request::DefinitionChanged { task, version: Version(2), definition: Some(definition("one", "v2").into()) },
         Request::Trigger { task, submissions },
@@ -113,7 +115,7 @@ pub async fn a_document_that_cannot_be_decoded_stops_nobody_else<F: Factory>(fac
     store.cancel(row.id, "me".into(), None, START).await.expect("an answer");
     let good = accepted(trigger(&store, "good", None, "p").await);
     for _ in 0..2 {
-        let page = store.read_inbox(all_partitions(), 2).await.expect("a page");
+        let page = store.read_inbox(all_partitions(), InboxId(0), 2).await.expect("a page");
         assert_eq!((page.entries.len(), page.more), (2, false), "what is set aside takes no room in a page");
         assert_eq!(page.entries[1].id, good);
     }
@@ -133,7 +135,7 @@ pub async fn an_edit_helps_a_document_that_cannot_be_decoded<F: Factory>(factory
     trigger(&store, "bad", None, "p").await;
     assert_eq!(entry_ids(&store).await, []);
     apply(&store, vec![document("bad", "v2")], START).await;
-    let page = store.read_inbox(all_partitions(), 10).await.expect("a page");
+    let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
     assert_eq!(page.entries.len(), 3);
     for index in [0, 2] {
         let Request::DefinitionChanged { version, definition: made, .. } = &page.entries[index].request else { panic!("{page:?}") };

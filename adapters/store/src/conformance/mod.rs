@@ -314,7 +314,7 @@ pub async fn dump(store: &(impl Store + Catalog)) -> String {
     for partition in all_partitions() {
         add(&store.snapshot(partition).await.expect("a snapshot"));
     }
-    add(&store.read_inbox(all_partitions(), usize::MAX).await.expect("a page"));
+    add(&store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page"));
     let tasks = store.tasks(None, usize::MAX).await.expect("tasks");
     for task in &tasks {
         add(&store.task(Arc::clone(&task.name)).await.expect("a task"));
@@ -343,7 +343,7 @@ pub async fn tasks_in_force(store: &(impl Store + Catalog), owner: &mut Owner, n
 
 /// Applies all definitions in the inbox, and removes all other entries.
 pub async fn apply_inbox(store: &impl Store, owner: &mut Owner, next_fire: Option<Timestamp>) {
-    let page = store.read_inbox(all_partitions(), usize::MAX).await.expect("a page");
+    let page = store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page");
     let mut batch = owner.batch();
     for entry in page.entries {
         batch.applied.push(entry.id);
@@ -357,7 +357,7 @@ pub async fn apply_inbox(store: &impl Store, owner: &mut Owner, next_fire: Optio
 
 /// The entries of the inbox.
 pub async fn entry_ids(store: &impl Store) -> Vec<InboxId> {
-    let page = store.read_inbox(all_partitions(), usize::MAX).await.expect("a page");
+    let page = store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page");
     page.entries.into_iter().map(|entry| entry.id).collect()
 }
 

@@ -15,7 +15,7 @@ use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dum
 use punctual_store::{Decode, Options, SqliteStore};
 use rusqlite::Connection;
 
-use crate::{Folder, block_on, name};
+use crate::{Folder, block_on, name, options};
 
 #[test]
 fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
@@ -36,7 +36,7 @@ fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
     });
     block_on(async {
         // Another number of partitions is asked for; the file keeps its own.
-        let store = SqliteStore::open(Options::new(folder.database(), 64, conformance::decode())).expect("a store");
+        let store = SqliteStore::open(Options::new(folder.database(), conformance::decode())).expect("a store");
         assert_eq!(store.partitions(), conformance::PARTITIONS);
         assert_eq!(dump(&store).await, before);
         let answers = store.acquire(ReplicaId(name("b")), vec![PartitionId(0)], TTL, START).await.expect("an answer");
@@ -54,7 +54,7 @@ fn a_second_process_is_told_who_has_the_database() {
         other => panic!("{other:?}"),
     };
     if let (Ok(holder), Ok(database)) = (std::env::var(HOLDER), std::env::var(DATABASE)) {
-        in_use(SqliteStore::open(Options::new(database, 8, conformance::decode())), &holder);
+        in_use(SqliteStore::open(options(database)), &holder);
         return;
     }
     let folder = Folder::new();
@@ -76,7 +76,7 @@ fn a_read_only_file_or_folder_is_said_to_be() {
     const FOLDER: &str = "PUNCTUAL_TEST_READ_ONLY";
     if let Ok(path) = std::env::var(FOLDER) {
         for database in ["file/punctual.db", "folder/punctual.db", "missing/punctual.db"] {
-            let opened = SqliteStore::open(Options::new(format!("{path}/{database}"), 8, conformance::decode()));
+            let opened = SqliteStore::open(options(format!("{path}/{database}")));
             assert!(matches!(opened, Err(StoreError::ReadOnly { .. })), "{database}: {opened:?}");
         }
         return;
@@ -86,7 +86,7 @@ fn a_read_only_file_or_folder_is_said_to_be() {
     let allow = |name: &str, mode| fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).expect("permissions");
     fs::create_dir(path("file")).expect("a folder");
     fs::create_dir(path("folder")).expect("a folder");
-    drop(SqliteStore::open(Options::new(path("file/punctual.db"), 8, conformance::decode())).expect("a store"));
+    drop(SqliteStore::open(options(path("file/punctual.db"))).expect("a store"));
     allow("", 0o755);
     allow("file", 0o777);
     allow("file/punctual.db.lock", 0o666);
@@ -228,7 +228,9 @@ fn a_database_that_is_locked_when_opened_is_busy() {
 #[test]
 fn a_layout_of_no_partitions_is_refused() {
     let folder = Folder::new();
-    assert!(SqliteStore::open(Options::new(folder.database(), 0, conformance::decode())).is_err());
+    let mut options = folder.options();
+    options.partitions = 0;
+    assert!(SqliteStore::open(options).is_err());
     assert!(!folder.database().exists());
 }
 
@@ -249,7 +251,7 @@ fn a_program_that_cannot_decode_a_version_in_force_loses_nothing_of_it() {
         // A program that has never heard of a thing that the document speaks of.
         let decode = conformance::decode();
         let older: Decode = Arc::new(move |document| if document.contains("bad") { Err("what?".to_owned()) } else { decode(document) });
-        let store = SqliteStore::open(Options::new(folder.database(), conformance::PARTITIONS, older)).expect("a store");
+        let store = SqliteStore::open(Options::new(folder.database(), older)).expect("a store");
         let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
         assert!(snapshot.tasks.iter().all(|record| record.task != bad.0) && snapshot.instances.is_empty());
         for task in ["bad", "good"] {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use punctual_core::ids::InboxId;
 use punctual_driver::ports::{Catalog, Store};
 use punctual_store::conformance::{START, all_partitions, document};
 
@@ -24,7 +25,7 @@ fn a_hundred_thousand_tasks_are_applied_at_once_and_once() {
         let applied = store.apply(name("files"), name("me"), documents, false, START).await.expect("an answer");
         println!("and once more in {:?}", started.elapsed());
         assert_eq!((applied.created.len(), applied.unchanged), (0, tasks));
-        let page = store.read_inbox(all_partitions(), 256).await.expect("a page");
+        let page = store.read_inbox(all_partitions(), InboxId(0), 256).await.expect("a page");
         assert_eq!((page.entries.len(), page.more), (256, true));
     });
 }

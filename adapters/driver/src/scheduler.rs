@@ -1,0 +1,258 @@
+//! The loop of a scheduler node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use punctual_core::batch::{Batch, CommitOutcome};
+use punctual_core::ids::{ConnectionId, Epoch, PartitionId};
+use punctual_core::limits;
+use punctual_core::protocol::ToWorker;
+use punctual_core::scheduler::{Command, Config, Event, Scheduler};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::link::ToSchedulerNode;
+use crate::ports::{Clock, LeaseAnswer, Observer, Store, StoreError};
+
+/// Batches and signals that may wait for the loop.
+pub const QUEUE_MAX: usize = 1_024;
+/// Events that are taken in before commands are looked at: one commit and one message then serve them all.
+const EVENTS_AT_ONCE: usize = 64;
+/// First and longest wait before the store is tried again.
+const STORE_RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+
+/// A scheduler node: the machine and what it is connected to.
+pub struct SchedulerNode<S, C, O> {
+    machine: Scheduler,
+    world: World<S, C, O>,
+    links: BTreeMap<ConnectionId, mpsc::Sender<Vec<ToWorker>>>,
+}
+
+struct World<S, C, O> {
+    config: Config,
+    store: Arc<S>,
+    clock: Arc<C>,
+    observer: Arc<O>,
+    answers: mpsc::UnboundedSender<Event>,
+    store_fails: Arc<AtomicBool>,
+}
+
+impl<S, C, O> Clone for World<S, C, O> {
+    fn clone(&self) -> Self {
+        World {
+            config: self.config.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            observer: self.observer.clone(),
+            answers: self.answers.clone(),
+            store_fails: self.store_fails.clone(),
+        }
+    }
+}
+
+/// Runs a scheduler node until it has shut down, or until everybody who could talk to it is gone.
+pub async fn run<S: Store, C: Clock, O: Observer>(
+    config: Config,
+    store: Arc<S>,
+    clock: Arc<C>,
+    observer: Arc<O>,
+    mut inbound: mpsc::Receiver<ToSchedulerNode>,
+) {
+    // Bounded by what the machine has asked for: at most a handful of calls are under way.
+    let (answers, mut answered) = mpsc::unbounded_channel();
+    let machine = Scheduler::new(config.clone(), clock.now());
+    let world = World { config, store, clock, observer, answers, store_fails: Arc::default() };
+    let mut node = SchedulerNode { machine, world, links: BTreeMap::new() };
+    node.handle(Event::Tick);
+    loop {
+        if node.carry_out() {
+            return;
+        }
+        let now = node.world.clock.now().monotonic;
+        let wait = node.machine.poll_timeout().map_or(0, |at| at.since(now).0);
+        tokio::select! {
+            biased;
+            event = answered.recv() => match event {
+                Some(event) => node.handle(event),
+                None => return,
+            },
+            message = inbound.recv() => match message {
+                Some(message) => node.take(message),
+                None => return,
+            },
+            () = sleep(Duration::from_millis(wait)) => node.handle(Event::Tick),
+        }
+        for _ in 1..EVENTS_AT_ONCE {
+            if let Ok(event) = answered.try_recv() {
+                node.handle(event);
+            } else if let Ok(message) = inbound.try_recv() {
+                node.take(message);
+            } else {
+                break;
+            }
+        }
+    }
+}
+
+impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
+    fn handle(&mut self, event: Event) {
+        self.machine.handle_event(self.world.clock.now(), event);
+    }
+
+    fn take(&mut self, message: ToSchedulerNode) {
+        let event = match message {
+            ToSchedulerNode::Connected(connection, link) => {
+                self.links.insert(connection, link);
+                return;
+            }
+            ToSchedulerNode::Messages(connection, messages) => Event::WorkerMessages { connection, messages },
+            ToSchedulerNode::Disconnected(connection) => {
+                self.links.remove(&connection);
+                Event::WorkerDisconnected { connection }
+            }
+            ToSchedulerNode::InboxSignalled => Event::InboxSignalled,
+            ToSchedulerNode::Quiesce => Event::Quiesce,
+            ToSchedulerNode::Shutdown => Event::Shutdown,
+        };
+        self.handle(event);
+    }
+
+    /// Carries out all commands; answers whether the node has stopped.
+    fn carry_out(&mut self) -> bool {
+        while let Some(command) = self.machine.poll_command() {
+            match command {
+                Command::Send { connection, messages } => self.send(connection, messages),
+                Command::Alert(alert) => self.world.observer.alerted(&alert),
+                Command::Stopped => return true,
+                command => {
+                    let world = self.world.clone();
+                    tokio::spawn(async move { world.call(command).await });
+                }
+            }
+        }
+        false
+    }
+
+    fn send(&mut self, connection: ConnectionId, messages: Vec<ToWorker>) {
+        let Some(link) = self.links.get(&connection) else { return };
+        if link.try_send(messages).is_err() {
+            // Gone, or so far behind that it had better start anew.
+            self.links.remove(&connection);
+            self.handle(Event::WorkerDisconnected { connection });
+        }
+    }
+}
+
+impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
+    /// Carries out a command that asks the store, and answers the machine.
+    async fn call(self, command: Command) {
+        match command {
+            Command::AcquireLeases(partitions) => self.acquire(partitions).await,
+            Command::RenewLeases(leases) => self.renew(leases).await,
+            Command::ReleaseLeases(leases) => {
+                let _ = self.store.release(leases).await.inspect_err(|error| self.failed(error));
+            }
+            Command::LoadSnapshot { partition, epoch } => {
+                let event = match self.store.snapshot(partition).await {
+                    Ok(snapshot) => Event::SnapshotLoaded { partition, epoch, snapshot },
+                    Err(error) => {
+                        self.failed(&error);
+                        Event::SnapshotFailed { partition, epoch }
+                    }
+                };
+                self.answer(event);
+            }
+            Command::Commit(batch) => self.commit(batch).await,
+            Command::ReadInbox { partitions, after } => {
+                let page = self.store.read_inbox(partitions, after, limits::INBOX_READ_MAX).await;
+                let page = page.inspect_err(|error| self.failed(error)).unwrap_or_default();
+                self.answer(Event::InboxRead { entries: page.entries, more: page.more });
+            }
+            Command::Send { .. } | Command::Alert(_) | Command::Stopped => unreachable!("carried out by the loop itself"),
+        }
+    }
+
+    async fn acquire(&self, partitions: Vec<PartitionId>) {
+        let now = self.clock.now();
+        let asked = partitions.clone();
+        match self.store.acquire(self.config.replica.clone(), partitions, limits::PARTITION_LEASE, now.wall).await {
+            Ok(answers) => {
+                self.recovered();
+                let mut refused = Vec::new();
+                for answer in answers {
+                    match answer {
+                        LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } => {
+                            self.answer(Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at: now.monotonic });
+                        }
+                        LeaseAnswer::Held { partition, .. } => refused.push(partition),
+                    }
+                }
+                if !refused.is_empty() {
+                    self.answer(Event::LeaseRefused { partitions: refused });
+                }
+            }
+            Err(error) => {
+                self.failed(&error);
+                self.answer(Event::LeaseRefused { partitions: asked });
+            }
+        }
+    }
+
+    async fn renew(&self, leases: Vec<(PartitionId, Epoch)>) {
+        let now = self.clock.now();
+        match self.store.renew(leases.clone(), limits::PARTITION_LEASE, now.wall).await {
+            Ok(lost) => {
+                self.recovered();
+                self.answer(Event::LeasesRenewed { requested_at: now.monotonic, asked: leases, lost });
+            }
+            // No answer is no renewal: the machine stops trusting its leases in time.
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Carries a batch out. While the store surely does nothing, the same batch is tried again.
+    async fn commit(&self, batch: Arc<Batch>) {
+        let mut wait = STORE_RETRY[0];
+        let outcome = loop {
+            match self.store.commit(batch.clone()).await {
+                Ok(outcome) => break outcome,
+                Err(error) if error.is_passing() => {
+                    self.failed(&error);
+                    sleep(wait).await;
+                    wait = (wait * 2).min(STORE_RETRY[1]);
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    break CommitOutcome::Unknown { reason: Arc::from(error.to_string()) };
+                }
+            }
+        };
+        if outcome == CommitOutcome::Committed {
+            self.recovered();
+            self.observer.committed(&batch);
+        }
+        let commit = batch.id;
+        // The rows are freed here, not on the loop's time.
+        drop(batch);
+        self.answer(Event::CommitFinished { commit, outcome });
+    }
+
+    fn answer(&self, event: Event) {
+        // Fails only when the loop has ended, and then nobody wants the answer.
+        let _ = self.answers.send(event);
+    }
+
+    fn failed(&self, error: &StoreError) {
+        if !self.store_fails.swap(true, Ordering::Relaxed) {
+            self.observer.store_failed(error);
+        }
+    }
+
+    fn recovered(&self) {
+        if self.store_fails.load(Ordering::Relaxed) && self.store_fails.swap(false, Ordering::Relaxed) {
+            self.observer.store_recovered();
+        }
+    }
+}

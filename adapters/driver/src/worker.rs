@@ -1,0 +1,153 @@
+//! The loop of a worker node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_core::batch::Output;
+use punctual_core::ids::{ConnectionId, Fence, InstanceId};
+use punctual_core::protocol::{Assignment, End, ToScheduler};
+use punctual_core::worker::{Command, Config, Event, WorkerNode};
+use rustc_hash::FxHashMap;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::link::ToWorkerNode;
+use crate::ports::{Clock, Ended, Executor, Stop};
+
+/// Batches that may wait for the loop.
+pub const QUEUE_MAX: usize = 1_024;
+const EVENTS_AT_ONCE: usize = 256;
+
+/// Runs a worker node until it has drained, or until everybody who could talk to it is gone.
+pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock: Arc<C>, mut inbound: mpsc::Receiver<ToWorkerNode>) {
+    // Bounded by the worker's slots.
+    let (ended, mut has_ended) = mpsc::unbounded_channel();
+    let machine = WorkerNode::new(config, clock.now().monotonic);
+    let mut node = Node { machine, executor, clock, ended, links: BTreeMap::new(), running: FxHashMap::default() };
+    loop {
+        if node.carry_out() {
+            return;
+        }
+        let now = node.clock.now().monotonic;
+        let wait = node.machine.poll_timeout().map_or(Duration::from_secs(60), |at| Duration::from_millis(at.since(now).0));
+        tokio::select! {
+            biased;
+            event = has_ended.recv() => node.handle(event.expect("the node holds a sender")),
+            message = inbound.recv() => match message {
+                Some(message) => node.take(message),
+                None => return,
+            },
+            () = sleep(wait) => node.handle(Event::Tick),
+        }
+        for _ in 1..EVENTS_AT_ONCE {
+            if let Ok(event) = has_ended.try_recv() {
+                node.handle(event);
+            } else if let Ok(message) = inbound.try_recv() {
+                node.take(message);
+            } else {
+                break;
+            }
+        }
+    }
+}
+
+struct Node<E, C> {
+    machine: WorkerNode,
+    executor: Arc<E>,
+    clock: Arc<C>,
+    ended: mpsc::UnboundedSender<Event>,
+    links: BTreeMap<ConnectionId, mpsc::Sender<Vec<ToScheduler>>>,
+    running: FxHashMap<(InstanceId, Fence), watch::Sender<Stop>>,
+}
+
+impl<E: Executor, C: Clock> Node<E, C> {
+    fn handle(&mut self, event: Event) {
+        if let Event::Ended { instance, fence, .. } = &event {
+            self.running.remove(&(*instance, *fence));
+        }
+        self.machine.handle_event(self.clock.now().monotonic, event);
+    }
+
+    fn take(&mut self, message: ToWorkerNode) {
+        let event = match message {
+            ToWorkerNode::Connected(connection, link) => {
+                self.links.insert(connection, link);
+                Event::Connected(connection)
+            }
+            ToWorkerNode::Messages(connection, messages) => Event::Messages { connection, messages },
+            ToWorkerNode::Disconnected(connection) => {
+                self.links.remove(&connection);
+                Event::Disconnected(connection)
+            }
+            ToWorkerNode::Drain => Event::Drain,
+            ToWorkerNode::CancelAll => Event::CancelAll,
+        };
+        self.handle(event);
+    }
+
+    /// Carries out all commands; answers whether the node has drained.
+    fn carry_out(&mut self) -> bool {
+        while let Some(command) = self.machine.poll_command() {
+            match command {
+                Command::Send { connection, messages } => {
+                    let is_gone = self.links.get(&connection).is_some_and(|link| link.try_send(messages).is_err());
+                    if is_gone {
+                        self.links.remove(&connection);
+                        self.handle(Event::Disconnected(connection));
+                    }
+                }
+                Command::Start(assignment) => self.start(assignment),
+                Command::Cancel { instance, fence } => self.stop(instance, fence, Stop::Cancel),
+                Command::Kill { instance, fence } => self.stop(instance, fence, Stop::Kill),
+                Command::Drained => return true,
+            }
+        }
+        false
+    }
+
+    fn start(&mut self, assignment: Arc<Assignment>) {
+        let (stop, stopped) = watch::channel(Stop::No);
+        let (instance, fence) = (assignment.instance, assignment.fence);
+        self.running.insert((instance, fence), stop);
+        let report = ReportOnDrop { instance, fence, ended: self.ended.clone(), how: None };
+        let executor = self.executor.clone();
+        tokio::spawn(async move {
+            let how = executor.run(assignment, stopped).await;
+            report.ended(how);
+        });
+    }
+
+    fn stop(&self, instance: InstanceId, fence: Fence, how: Stop) {
+        if let Some(stop) = self.running.get(&(instance, fence)) {
+            let _ = stop.send(how);
+        }
+    }
+}
+
+/// Tells the loop how an attempt ended, also where its handler panicked.
+struct ReportOnDrop {
+    instance: InstanceId,
+    fence: Fence,
+    ended: mpsc::UnboundedSender<Event>,
+    how: Option<Ended>,
+}
+
+impl ReportOnDrop {
+    fn ended(mut self, how: Ended) {
+        self.how = Some(how);
+    }
+}
+
+impl Drop for ReportOnDrop {
+    fn drop(&mut self) {
+        let how = self.how.take();
+        let Ended { end, code, detail, output } = how.unwrap_or_else(|| Ended {
+            end: End::Failed,
+            code: None,
+            detail: Some(Arc::from("the handler panicked")),
+            output: Output::default(),
+        });
+        let _ = self.ended.send(Event::Ended { instance: self.instance, fence: self.fence, end, code, detail, output });
+    }
+}

@@ -1,0 +1,66 @@
+//! What the API says when it can't do what was asked: problem details (RFC 9457) with a code that docs/errors.md explains.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use punctual_driver::ports::StoreError;
+use serde_json::json;
+
+/// A refusal.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ApiError {
+    #[error("there is nothing at this address; the API is under /api/v1")]
+    NoSuchPage,
+    #[error("this address doesn't take that method")]
+    MethodNotAllowed,
+    #[error("there is no task {name:?}; `punctual tasks` lists all")]
+    NoSuchTask { name: String },
+    #[error("there is no instance {id}; `punctual instances` lists the latest")]
+    NoSuchInstance { id: String },
+    #[error("{field}: {problem}")]
+    BadRequest { field: &'static str, problem: String },
+    #[error("the idempotency key was used for another request; use a new one for a new request")]
+    KeyTaken,
+    #[error("the request's Host is not this machine: the API answers on loopback only, as 127.0.0.1 or localhost")]
+    ForeignHost,
+    #[error("the request comes from a page of another site: call the API from a program, without an Origin header")]
+    ForeignOrigin,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ApiError {
+    /// The code that docs/errors.md explains.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ApiError::NoSuchPage => "PUN-301",
+            ApiError::MethodNotAllowed => "PUN-302",
+            ApiError::NoSuchTask { .. } => "PUN-303",
+            ApiError::NoSuchInstance { .. } => "PUN-304",
+            ApiError::BadRequest { .. } => "PUN-305",
+            ApiError::KeyTaken => "PUN-306",
+            ApiError::ForeignHost => "PUN-307",
+            ApiError::ForeignOrigin => "PUN-308",
+            ApiError::Store(_) => "PUN-309",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } => StatusCode::NOT_FOUND,
+            ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::KeyTaken => StatusCode::CONFLICT,
+            ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
+            ApiError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let body = json!({ "type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "code": self.code(), "detail": self.to_string() });
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    }
+}

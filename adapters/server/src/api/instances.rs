@@ -1,0 +1,107 @@
+//! Instances: list, the whole story of one, what it wrote, cancelling.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use punctual_core::ids::InstanceId;
+use punctual_core::instance::State as InstanceState;
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceView, Submitted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::tasks::{bad_query, checked_limit};
+use super::{Api, ApiError, views};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filter {
+    task: Option<String>,
+    state: Option<String>,
+    key: Option<String>,
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Query(filter) = filter.map_err(bad_query)?;
+    let limit = checked_limit(filter.limit)?;
+    let state = filter.state.map(|name| parse_state(&name)).transpose()?;
+    let before = filter.before.map(|id| parse_id(&id)).transpose()?;
+    if let Some(name) = &filter.task
+        && api.store.task(Arc::from(name.as_str())).await?.is_none()
+    {
+        return Err(ApiError::NoSuchTask { name: name.clone() });
+    }
+    let filter = InstanceFilter { task: filter.task.map(Arc::from), state, key: filter.key.map(Arc::from), before, limit };
+    let instances = api.store.instances(filter).await?;
+    let next = (instances.len() == limit).then(|| instances.last().map(|last| last.row.id.to_string())).flatten();
+    Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
+}
+
+pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    Ok(Json(views::instance_detail(&find(&api, &id).await?)))
+}
+
+pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let view = find(&api, &id).await?;
+    let outputs = api.store.outputs(view.row.id).await?;
+    let outputs: Vec<_> = outputs.iter().map(|(attempt, output)| views::output(*attempt, output)).collect();
+    Ok(Json(json!({ "instance": id, "state": view.row.state.name(), "outputs": outputs })))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cancel {
+    reason: Option<String>,
+    by: Option<String>,
+}
+
+pub(crate) async fn cancel<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Result<Json<Cancel>, JsonRejection>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let cancel = match body {
+        Ok(Json(cancel)) => cancel,
+        Err(JsonRejection::MissingJsonContentType(_)) if !headers.contains_key("content-type") => Cancel::default(),
+        Err(rejection) => return Err(ApiError::BadRequest { field: "body", problem: rejection.body_text() }),
+    };
+    let view = find(&api, &id).await?;
+    if view.row.state.is_terminal() {
+        return Ok((StatusCode::CONFLICT, Json(json!({ "cancelled": false, "instance": views::instance(&view) }))));
+    }
+    let by = Arc::from(cancel.by.as_deref().unwrap_or("api"));
+    match api.store.cancel(view.row.id, by, cancel.reason.map(Arc::from), api.clock.now().wall).await? {
+        Submitted::NoSuchInstance => return Err(ApiError::NoSuchInstance { id }),
+        _ => api.signal(),
+    }
+    let instance = view.row.id;
+    let api = &api;
+    let ended = api.when_applied(|| async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) }).await?;
+    let is_cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
+    let instance = views::instance(ended.as_ref().unwrap_or(&view));
+    Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))
+}
+
+async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<InstanceView, ApiError> {
+    let parsed = parse_id(id)?;
+    api.store.instance(parsed).await?.ok_or_else(|| ApiError::NoSuchInstance { id: id.to_owned() })
+}
+
+fn parse_id(text: &str) -> Result<InstanceId, ApiError> {
+    text.parse().map_err(|()| ApiError::BadRequest { field: "id", problem: format!("{text:?} is not an instance's id such as 43-17") })
+}
+
+fn parse_state(name: &str) -> Result<InstanceState, ApiError> {
+    InstanceState::from_name(name).ok_or_else(|| {
+        let all = InstanceState::ALL.map(InstanceState::name).join(", ");
+        ApiError::BadRequest { field: "state", problem: format!("{name:?} is not one of {all}") }
+    })
+}

@@ -1,0 +1,180 @@
+//! The HTTP API under `/api/v1`, for this machine only.
+//!
+//! It has no sign-in yet, so it listens on loopback alone, and answers only requests that were meant for it: the `Host` must name this
+//! machine, and a request that a web page of somebody else's sends is refused.
+
+mod error;
+mod instances;
+mod tasks;
+pub mod views;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use punctual_driver::link::ToSchedulerNode;
+use punctual_driver::ports::{Catalog, Clock};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+pub(crate) use error::ApiError;
+
+/// Most rows of a page.
+pub(crate) const PAGE_MAX: usize = 1_000;
+/// Rows of a page that doesn't say.
+pub(crate) const PAGE_DEFAULT: usize = 50;
+/// Largest request body, in bytes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// How long an answer waits for the owner to apply what was asked for.
+const APPLY_WAIT: Duration = Duration::from_secs(2);
+
+/// What the handlers need.
+pub struct Api<S, C> {
+    /// The store.
+    pub store: Arc<S>,
+    /// Its clock.
+    pub clock: Arc<C>,
+    /// The scheduler, to be told of new inbox entries.
+    pub scheduler: mpsc::Sender<ToSchedulerNode>,
+    /// Counts commits: changes when there may be something new to read.
+    pub commits: watch::Receiver<u64>,
+    /// The version of the zone data.
+    pub tzdata: Arc<str>,
+}
+
+impl<S, C> Clone for Api<S, C> {
+    fn clone(&self) -> Self {
+        Api {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            scheduler: self.scheduler.clone(),
+            commits: self.commits.clone(),
+            tzdata: self.tzdata.clone(),
+        }
+    }
+}
+
+impl<S: Catalog, C: Clock> Api<S, C> {
+    /// Tells the scheduler that an inbox has a new entry. A signal that is lost costs half a second.
+    pub(crate) fn signal(&self) {
+        let _ = self.scheduler.try_send(ToSchedulerNode::InboxSignalled);
+    }
+
+    /// Reads again after each commit until there is something, for [`APPLY_WAIT`] at most.
+    pub(crate) async fn when_applied<T, F: Future<Output = Result<Option<T>, ApiError>>>(
+        &self,
+        read: impl Fn() -> F,
+    ) -> Result<Option<T>, ApiError> {
+        let mut commits = self.commits.clone();
+        let waiting = async {
+            loop {
+                commits.mark_unchanged();
+                if let Some(found) = read().await? {
+                    return Ok(Some(found));
+                }
+                if commits.changed().await.is_err() {
+                    return Ok(None);
+                }
+            }
+        };
+        tokio::time::timeout(APPLY_WAIT, waiting).await.unwrap_or(Ok(None))
+    }
+}
+
+/// All routes.
+pub fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
+    Router::new()
+        .route("/health", get(health::<S, C>))
+        .route("/api/v1/status", get(status::<S, C>))
+        .route("/api/v1/tasks", get(tasks::list::<S, C>))
+        .route("/api/v1/tasks/{name}", get(tasks::detail::<S, C>))
+        .route("/api/v1/tasks/{name}/occurrences", get(tasks::occurrences::<S, C>))
+        .route("/api/v1/tasks/{name}/trigger", post(tasks::trigger::<S, C>))
+        .route("/api/v1/instances", get(instances::list::<S, C>))
+        .route("/api/v1/instances/{id}", get(instances::detail::<S, C>))
+        .route("/api/v1/instances/{id}/logs", get(instances::logs::<S, C>))
+        .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
+        .fallback(|| async { ApiError::NoSuchPage })
+        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(only_for_this_machine))
+        .with_state(api)
+}
+
+async fn health<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Response, ApiError> {
+    api.store.tasks(None, 1).await?;
+    Ok(axum::Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "tzdata": &*api.tzdata })).into_response())
+}
+
+async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Response, ApiError> {
+    let counts = api.store.counts().await?;
+    let instances: serde_json::Map<_, _> = counts.into_iter().map(|(state, count)| (state.name().to_owned(), json!(count))).collect();
+    let now = api.clock.now().wall.to_string();
+    Ok(axum::Json(json!({ "version": env!("CARGO_PKG_VERSION"), "tzdata": &*api.tzdata, "now": now, "instances": instances }))
+        .into_response())
+}
+
+/// Refuses what another machine's name or another site's page has sent: without a sign-in these would be anybody's.
+async fn only_for_this_machine(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    if !host.is_some_and(is_this_machine) {
+        return ApiError::ForeignHost.into_response();
+    }
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_read && !is_own_request(headers) {
+        return ApiError::ForeignOrigin.into_response();
+    }
+    next.run(request).await
+}
+
+fn is_this_machine(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// A browser names the page's origin with every request that writes; a program names none.
+fn is_own_request(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let authority = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
+    authority.is_some() && authority == host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_names_are_this_machine() {
+        for own in ["localhost", "LOCALHOST:8650", "127.0.0.1:8650", "127.9.9.9", "[::1]:8650", "[::1]"] {
+            assert!(is_this_machine(own), "{own}");
+        }
+        for foreign in ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:8650", "[2001:db8::1]:80", "0.0.0.0"] {
+            assert!(!is_this_machine(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_page_may_not_write() {
+        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+            pairs.iter().map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value))).collect()
+        };
+        assert!(is_own_request(&headers(&[("host", "127.0.0.1:8650")])));
+        assert!(is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "http://127.0.0.1:8650")])));
+        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "http://127.0.0.1:9999")])));
+        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "https://evil.example")])));
+        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "null")])));
+        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("sec-fetch-site", "cross-site")])));
+    }
+}

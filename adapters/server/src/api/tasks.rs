@@ -1,0 +1,143 @@
+//! Tasks: list, detail, what became of their fire times, and firing by hand.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use punctual_core::ids::InboxId;
+use punctual_core::inbox::{Submission, ordinal_of};
+use punctual_core::limits;
+use punctual_core::time::Millis;
+use punctual_driver::ports::{Catalog, Clock, Submitted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, views};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Page {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Query(page) = page.map_err(bad_query)?;
+    let limit = checked_limit(page.limit)?;
+    let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
+    let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
+    Ok(Json(json!({ "tasks": tasks.iter().map(views::task).collect::<Vec<_>>(), "next": next })))
+}
+
+pub(crate) async fn detail<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
+        return Err(ApiError::NoSuchTask { name });
+    };
+    let mut value = views::task(&view);
+    let versions = versions.iter().map(|(version, at, document)| {
+        let definition: Value = serde_json::from_str(document).unwrap_or(Value::Null);
+        json!({ "version": version.0, "at": at.to_string(), "definition": definition })
+    });
+    value["versions"] = versions.collect();
+    Ok(Json(value))
+}
+
+pub(crate) async fn occurrences<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Path(name): Path<String>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Query(page) = page.map_err(bad_query)?;
+    let name: Arc<str> = Arc::from(name);
+    if api.store.task(name.clone()).await?.is_none() {
+        return Err(ApiError::NoSuchTask { name: name.to_string() });
+    }
+    let occurrences = api.store.occurrences(name, checked_limit(page.limit)?).await?;
+    Ok(Json(json!({ "occurrences": occurrences.iter().map(views::occurrence).collect::<Vec<_>>() })))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trigger {
+    /// Any JSON; text is handed over as it is, everything else as its JSON text.
+    payload: Option<Value>,
+    /// In milliseconds; the trigger's own delay where it is left out.
+    delay_ms: Option<u64>,
+    /// Who asks, for the audit.
+    by: Option<String>,
+}
+
+pub(crate) async fn trigger<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Result<Json<Trigger>, JsonRejection>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let trigger = match body {
+        Ok(Json(trigger)) => trigger,
+        Err(JsonRejection::MissingJsonContentType(_)) if !headers.contains_key("content-type") => Trigger::default(),
+        Err(rejection) => return Err(ApiError::BadRequest { field: "body", problem: rejection.body_text() }),
+    };
+    let key = match headers.get("idempotency-key").map(|key| key.to_str()) {
+        None => None,
+        Some(Ok(key)) if (1..=255).contains(&key.len()) => Some(Arc::from(key)),
+        Some(_) => {
+            return Err(ApiError::BadRequest { field: "Idempotency-Key", problem: "must be 1 to 255 visible ASCII characters".to_owned() });
+        }
+    };
+    let submission = submission(trigger.payload, trigger.delay_ms, key.clone())?;
+    let by: Arc<str> = Arc::from(trigger.by.as_deref().unwrap_or("api"));
+    let task: Arc<str> = Arc::from(name.as_str());
+    let submitted = api.store.trigger(task, by, key, vec![submission], api.clock.now().wall).await?;
+    let (status, entry) = match submitted {
+        Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
+        Submitted::Repeated { entry } => (StatusCode::OK, entry),
+        Submitted::KeyTaken => return Err(ApiError::KeyTaken),
+        Submitted::NoSuchTask | Submitted::NoSuchInstance => return Err(ApiError::NoSuchTask { name }),
+    };
+    api.signal();
+    Ok((status, Json(accepted(&api, entry).await?)))
+}
+
+fn submission(payload: Option<Value>, delay_ms: Option<u64>, key: Option<Arc<str>>) -> Result<Submission, ApiError> {
+    let payload = payload.map(|payload| match payload {
+        Value::String(text) => text,
+        other => other.to_string(),
+    });
+    if payload.as_ref().is_some_and(|payload| payload.len() > limits::PAYLOAD_BYTES_MAX) {
+        let problem = format!("is longer than {} bytes; pass a reference to the data instead", limits::PAYLOAD_BYTES_MAX);
+        return Err(ApiError::BadRequest { field: "payload", problem });
+    }
+    let delay = delay_ms.map(Millis);
+    if delay.is_some_and(|delay| delay > limits::DELAY_MAX) {
+        let problem = format!("is more than {} ms, a hundred years", limits::DELAY_MAX.0);
+        return Err(ApiError::BadRequest { field: "delay_ms", problem });
+    }
+    Ok(Submission { key, payload: payload.map(Arc::from), delay })
+}
+
+/// Waits for the owner to apply the entry, so that the caller learns the instance's id.
+async fn accepted<S: Catalog, C: Clock>(api: &Api<S, C>, entry: InboxId) -> Result<Value, ApiError> {
+    let ordinal = ordinal_of(entry, 0);
+    let found = api.when_applied(|| async move { Ok(api.store.instance_of_submission(ordinal).await?) }).await?;
+    Ok(json!({ "submission": entry.to_string(), "instance": found.as_ref().map(views::instance) }))
+}
+
+pub(crate) fn checked_limit(limit: Option<usize>) -> Result<usize, ApiError> {
+    match limit.unwrap_or(PAGE_DEFAULT) {
+        limit if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        limit => Err(ApiError::BadRequest { field: "limit", problem: format!("{limit} is not within 1 to {PAGE_MAX}") }),
+    }
+}
+
+pub(crate) fn bad_query(rejection: QueryRejection) -> ApiError {
+    ApiError::BadRequest { field: "query", problem: rejection.body_text() }
+}

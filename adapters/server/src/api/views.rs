@@ -1,0 +1,141 @@
+//! How things look in JSON, the same in the API and in the CLI's `--json`. Ids are text, such as `43-17`.
+
+use punctual_core::batch::Output;
+use punctual_core::instance::{Cause, InstanceRow, State, Transition};
+use punctual_core::occurrence::Occurrence;
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{InstanceView, TaskView};
+use serde_json::{Value, json};
+
+/// A task in a list.
+pub fn task(view: &TaskView) -> Value {
+    let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
+    json!({
+        "name": &*view.name,
+        "id": view.task.to_string(),
+        "version": view.version.0,
+        "removed": view.removed,
+        "next_fire": instant(view.next_fire),
+        "definition": document,
+    })
+}
+
+/// An instance in a list.
+pub fn instance(view: &InstanceView) -> Value {
+    let row = &view.row;
+    let last = row.transitions.last();
+    json!({
+        "id": row.id.to_string(),
+        "task": &*view.task_name,
+        "version": row.version.0,
+        "fire_time": row.fire_time.to_string(),
+        "run": row.run,
+        "origin": row.origin.name(),
+        "state": row.state.name(),
+        "cause": last.map(|last| last.cause.name()),
+        "code": last.and_then(|last| last.code),
+        "detail": last.and_then(|last| last.detail.as_deref()),
+        "attempt": row.attempt,
+        "failures": row.failures,
+        "losses": row.losses,
+        "worker": row.worker.as_ref().map(|worker| worker.id.to_string()),
+        "due_at": instant(row.due_at),
+        "key": row.key.as_deref(),
+        "created_at": row.created_at().to_string(),
+        "ended_at": instant(row.ended_at()),
+    })
+}
+
+/// An instance with its whole story.
+pub fn instance_detail(view: &InstanceView) -> Value {
+    let mut value = instance(view);
+    value["payload"] = json!(view.row.payload.as_deref());
+    value["fence"] = json!(view.row.fence.to_string());
+    value["transitions"] = view.row.transitions.iter().map(transition).collect();
+    value["attempts"] = attempts(&view.row).iter().map(attempt).collect();
+    value
+}
+
+fn transition(transition: &Transition) -> Value {
+    json!({
+        "at": transition.at.to_string(),
+        "from": transition.from.map(State::name),
+        "to": transition.to.name(),
+        "cause": transition.cause.name(),
+        "attempt": transition.attempt,
+        "fence": transition.fence.to_string(),
+        "worker": transition.worker.as_ref().map(ToString::to_string),
+        "code": transition.code,
+        "detail": transition.detail.as_deref(),
+    })
+}
+
+/// One attempt, put together from the transitions that speak of it.
+pub struct Attempt<'a> {
+    /// Counted from 1.
+    pub number: u32,
+    /// When it was assigned.
+    pub assigned: &'a Transition,
+    /// When the worker began.
+    pub started_at: Option<Timestamp>,
+    /// How it ended.
+    pub ended: Option<&'a Transition>,
+}
+
+/// The attempts of an instance, oldest first. Assignments that came back unbegun are attempts of the same number.
+pub fn attempts(row: &InstanceRow) -> Vec<Attempt<'_>> {
+    let mut attempts: Vec<Attempt<'_>> = Vec::new();
+    for transition in &row.transitions {
+        match transition.cause {
+            Cause::Assigned => attempts.push(Attempt { number: transition.attempt, assigned: transition, started_at: None, ended: None }),
+            Cause::Started => {
+                if let Some(last) = attempts.last_mut() {
+                    last.started_at = Some(transition.at);
+                }
+            }
+            _ => {
+                if let Some(last) = attempts.last_mut().filter(|last| last.ended.is_none() && last.assigned.fence == transition.fence) {
+                    last.ended = Some(transition);
+                }
+            }
+        }
+    }
+    attempts
+}
+
+fn attempt(attempt: &Attempt<'_>) -> Value {
+    json!({
+        "attempt": attempt.number,
+        "fence": attempt.assigned.fence.to_string(),
+        "worker": attempt.assigned.worker.as_ref().map(ToString::to_string),
+        "assigned_at": attempt.assigned.at.to_string(),
+        "started_at": instant(attempt.started_at),
+        "ended_at": instant(attempt.ended.map(|ended| ended.at)),
+        "state": attempt.ended.map(|ended| ended.to.name()),
+        "cause": attempt.ended.map(|ended| ended.cause.name()),
+        "code": attempt.ended.and_then(|ended| ended.code),
+        "detail": attempt.ended.and_then(|ended| ended.detail.as_deref()),
+    })
+}
+
+/// What an attempt wrote. Bytes that are not UTF-8 show as replacement characters.
+pub fn output(attempt: u32, output: &Output) -> Value {
+    json!({ "attempt": attempt, "output": String::from_utf8_lossy(&output.bytes), "dropped_bytes": output.dropped })
+}
+
+/// Fire times that were not fired.
+pub fn occurrence(occurrence: &Occurrence) -> Value {
+    json!({
+        "first": occurrence.first.to_string(),
+        "last": occurrence.last.to_string(),
+        "count": occurrence.count,
+        "outcome": occurrence.outcome.name(),
+        "instance": occurrence.instance.map(|id| id.to_string()),
+        "at": occurrence.at.to_string(),
+        "version": occurrence.version.0,
+    })
+}
+
+fn instant(at: Option<Timestamp>) -> Option<String> {
+    at.map(|at| at.to_string())
+}

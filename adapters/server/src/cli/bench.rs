@@ -1,0 +1,66 @@
+//! `punctual bench`: measures this machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::bench::{self, Scenario, Settings};
+
+/// Measures scheduler, worker and SQLite on this machine with a no-op handler.
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[arg(long, value_enum, default_value_t = Scenario::FlatOut)]
+    scenario: Scenario,
+    /// Tasks
+    #[arg(long, default_value_t = 1_000)]
+    tasks: u32,
+    /// Instances of the flat-out scenario
+    #[arg(long, default_value_t = 300_000)]
+    instances: u64,
+    /// Triggers or fires a second
+    #[arg(long, default_value_t = 200)]
+    rate: u32,
+    /// How long to go on
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+    /// Attempts that run at once
+    #[arg(long, default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    slots: u32,
+    /// The database file, which must not exist yet; a temporary one where it is left out
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// Make the store of the idle scenario and stop
+    #[arg(long, hide = true)]
+    seed_only: bool,
+}
+
+impl BenchArgs {
+    pub(crate) async fn run(&self) -> anyhow::Result<ExitCode> {
+        if self.seed_only {
+            let db = self.db.as_ref().ok_or_else(|| anyhow::anyhow!("--seed-only needs --db"))?;
+            bench::seed_idle(self.tasks, db).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let temporary = tempfile::tempdir()?;
+        let db = self.db.clone().unwrap_or_else(|| temporary.path().join("bench.db"));
+        anyhow::ensure!(!db.exists(), "{} exists; a bench needs a database of its own", db.display());
+        let settings = Settings {
+            scenario: self.scenario,
+            tasks: self.tasks.max(1),
+            instances: self.instances,
+            rate: self.rate.max(1),
+            seconds: self.seconds,
+            slots: self.slots,
+            db,
+        };
+        let report = bench::run(&settings).await?;
+        match self.json {
+            true => println!("{}", serde_json::to_string_pretty(&report)?),
+            false => println!("{report}"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,324 @@
+//! The commands that ask a running Punctual: tasks, instances, instance, logs, trigger, cancel.
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::client::{ApiArgs, Client, ClientError};
+
+/// Lists the tasks.
+#[derive(clap::Args, Debug)]
+pub(crate) struct TasksArgs {
+    /// Show one task with its versions and the fire times that were not fired
+    name: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Lists instances, newest first.
+#[derive(clap::Args, Debug)]
+pub(crate) struct InstancesArgs {
+    /// Of this task only
+    #[arg(long)]
+    task: Option<String>,
+    /// In this state only: waiting, created, dispatched, running, retrying, succeeded, failed, timed_out, dead_lettered, cancelled, skipped
+    #[arg(long)]
+    state: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    /// Older than this one only: `next` of the page before
+    #[arg(long, value_name = "CURSOR")]
+    before: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Shows the whole story of an instance.
+#[derive(clap::Args, Debug)]
+pub(crate) struct InstanceArgs {
+    /// The instance's id, such as 43-17
+    id: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Shows what the attempts of an instance wrote.
+#[derive(clap::Args, Debug)]
+pub(crate) struct LogsArgs {
+    /// The instance's id, such as 43-17
+    id: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Fires a task now, or after its delay.
+#[derive(clap::Args, Debug)]
+pub(crate) struct TriggerArgs {
+    /// The task's name
+    task: String,
+    /// Handed to the handler in place of the task's own payload
+    #[arg(long)]
+    payload: Option<String>,
+    /// How long to wait, such as 90s or 1h30m; the task's own delay where it is left out
+    #[arg(long, value_parser = duration)]
+    delay: Option<punctual_core::time::Millis>,
+    /// Makes the call repeatable: the same key fires once
+    #[arg(long)]
+    key: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Cancels an instance.
+#[derive(clap::Args, Debug)]
+pub(crate) struct CancelArgs {
+    /// The instance's id, such as 43-17
+    id: String,
+    /// Why, for the record
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+fn duration(text: &str) -> Result<punctual_core::time::Millis, String> {
+    punctual_spec::duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// What a command prints: JSON where asked for, else text.
+type Printed = Result<String, ClientError>;
+
+impl TasksArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        match &self.name {
+            Some(name) => self.one(&client, name).await,
+            None => self.all(&client).await,
+        }
+    }
+
+    async fn all(&self, client: &Client) -> Printed {
+        let mut tasks = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let mut query = vec![("limit", "1000".to_owned())];
+            query.extend(after.map(|after| ("after", after)));
+            let mut page = client.get(&["tasks"], &query).await?;
+            if let Value::Array(rows) = page["tasks"].take() {
+                tasks.extend(rows);
+            }
+            after = page["next"].as_str().map(str::to_owned);
+            if after.is_none() {
+                break;
+            }
+        }
+        if self.api.json {
+            return Ok(pretty(&json!({ "tasks": tasks })));
+        }
+        let mut table = table(["TASK", "VERSION", "TRIGGER", "NEXT FIRE"]);
+        for task in &tasks {
+            table.add_row([text(&task["name"]), text(&task["version"]), trigger(&task["definition"]), text(&task["next_fire"])]);
+        }
+        Ok(table.to_string())
+    }
+
+    async fn one(&self, client: &Client, name: &str) -> Printed {
+        let mut task = client.get(&["tasks", name], &[]).await?;
+        let occurrences = client.get(&["tasks", name, "occurrences"], &[("limit", "20".to_owned())]).await?;
+        task["occurrences"] = occurrences["occurrences"].clone();
+        if self.api.json {
+            return Ok(pretty(&task));
+        }
+        let mut shown = format!("{}  (version {})\n", text(&task["name"]), text(&task["version"]));
+        shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
+        for occurrence in task["occurrences"].as_array().into_iter().flatten() {
+            let times = match occurrence["count"].as_u64() {
+                Some(1) => text(&occurrence["first"]),
+                _ => format!("{} fire times from {} to {}", text(&occurrence["count"]), text(&occurrence["first"]), text(&occurrence["last"])),
+            };
+            shown += &format!("not fired  {times}: {}\n", text(&occurrence["outcome"]));
+        }
+        Ok(shown.trim_end().to_owned())
+    }
+}
+
+impl InstancesArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        let mut query = vec![("limit", self.limit.to_string())];
+        let filters = [("task", &self.task), ("state", &self.state), ("before", &self.before)];
+        query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        let page = client.get(&["instances"], &query).await?;
+        if self.api.json {
+            return Ok(pretty(&page));
+        }
+        let mut table = table(["INSTANCE", "TASK", "FIRE TIME", "STATE", "ATTEMPT", "CODE", "DETAIL"]);
+        for instance in page["instances"].as_array().into_iter().flatten() {
+            let fields = ["id", "task", "fire_time", "state", "attempt", "code", "detail"];
+            table.add_row(fields.map(|field| text(&instance[field]).chars().take(60).collect::<String>()));
+        }
+        Ok(table.to_string())
+    }
+}
+
+impl InstanceArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        let mut instance = client.get(&["instances", &self.id], &[]).await?;
+        let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
+        instance["outputs"] = logs["outputs"].clone();
+        if self.api.json {
+            return Ok(pretty(&instance));
+        }
+        let mut shown = format!("{}  {}  {}\n", text(&instance["id"]), text(&instance["task"]), text(&instance["state"]));
+        for (label, field) in [("fire time", "fire_time"), ("origin", "origin"), ("version", "version"), ("due at", "due_at"), ("payload", "payload")] {
+            if !instance[field].is_null() {
+                shown += &format!("{label:<10} {}\n", text(&instance[field]));
+            }
+        }
+        let mut transitions = table(["AT", "STATE", "CAUSE", "ATTEMPT", "FENCE", "WORKER", "CODE", "DETAIL"]);
+        for transition in instance["transitions"].as_array().into_iter().flatten() {
+            let fields = ["at", "to", "cause", "attempt", "fence", "worker", "code", "detail"];
+            transitions.add_row(fields.map(|field| text(&transition[field])));
+        }
+        shown += &format!("\n{transitions}\n");
+        shown += &outputs(&instance["outputs"]);
+        Ok(shown.trim_end().to_owned())
+    }
+}
+
+impl LogsArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
+        if self.api.json {
+            return Ok(pretty(&logs));
+        }
+        Ok(outputs(&logs["outputs"]).trim_end_matches('\n').to_owned())
+    }
+}
+
+impl TriggerArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        let mut body = json!({ "by": user() });
+        if let Some(payload) = &self.payload {
+            body["payload"] = json!(payload);
+        }
+        if let Some(delay) = self.delay {
+            body["delay_ms"] = json!(delay.0);
+        }
+        let accepted = client.post(&["tasks", &self.task, "trigger"], self.key.as_deref(), &body).await?;
+        if self.api.json {
+            return Ok(pretty(&accepted));
+        }
+        Ok(match accepted["instance"]["id"].as_str() {
+            Some(id) => format!("{id}  {}  {}", text(&accepted["instance"]["task"]), text(&accepted["instance"]["state"])),
+            None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
+        })
+    }
+}
+
+impl CancelArgs {
+    pub(crate) async fn run(&self) -> Printed {
+        let client = Client::new(&self.api);
+        let body = json!({ "by": user(), "reason": self.reason });
+        let answer = client.post(&["instances", &self.id, "cancel"], None, &body).await?;
+        if self.api.json {
+            return Ok(pretty(&answer));
+        }
+        Ok(match answer["cancelled"].as_bool() {
+            Some(true) => format!("{} is cancelled", self.id),
+            Some(false) => format!("{} had ended already: {}", self.id, text(&answer["instance"]["state"])),
+            None => format!("{} was asked to end; see `punctual instance {}`", self.id, self.id),
+        })
+    }
+}
+
+/// Prints what a command has to say. A reader that is gone is no failure.
+pub(crate) fn print(printed: &Printed, as_json: bool) -> std::process::ExitCode {
+    match printed {
+        Ok(shown) => {
+            let _ = writeln!(std::io::stdout().lock(), "{shown}");
+            std::process::ExitCode::SUCCESS
+        }
+        Err(error) => {
+            if as_json {
+                let problem = match error {
+                    ClientError::Refused { problem, .. } => problem.clone(),
+                    other => json!({ "detail": other.to_string() }),
+                };
+                let _ = writeln!(std::io::stdout().lock(), "{}", pretty(&json!({ "error": problem })));
+            }
+            eprintln!("{error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+macro_rules! wants_json {
+    ($($args:ident),*) => { $(impl $args {
+        /// Whether JSON was asked for.
+        pub(crate) fn wants_json(&self) -> bool {
+            self.api.json
+        }
+    })* };
+}
+wants_json!(TasksArgs, InstancesArgs, InstanceArgs, LogsArgs, TriggerArgs, CancelArgs);
+
+fn user() -> String {
+    std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "cli".to_owned())
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).expect("JSON values can be written")
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table
+}
+
+/// A value as text; nothing for null, and nothing that could write to the terminal.
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+fn trigger(definition: &Value) -> String {
+    match &definition["trigger"] {
+        Value::Object(trigger) => {
+            let parts = trigger.iter().map(|(name, value)| format!("{name} {}", text(value)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        other => text(other),
+    }
+}
+
+fn outputs(outputs: &Value) -> String {
+    let to_terminal = std::io::stdout().is_terminal();
+    let mut shown = String::new();
+    let outputs = outputs.as_array().map(Vec::as_slice).unwrap_or_default();
+    for output in outputs {
+        if outputs.len() > 1 {
+            shown += &format!("--- attempt {}\n", text(&output["attempt"]));
+        }
+        let written = output["output"].as_str().unwrap_or_default();
+        let is_shown = |character: &char| !to_terminal || !character.is_control() || matches!(character, '\n' | '\t');
+        shown.extend(written.chars().filter(is_shown));
+        if !shown.ends_with('\n') {
+            shown.push('\n');
+        }
+        if let Some(dropped) = output["dropped_bytes"].as_u64().filter(|dropped| *dropped > 0) {
+            shown += &format!("--- {dropped} bytes in between were dropped\n");
+        }
+    }
+    shown
+}

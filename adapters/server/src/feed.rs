@@ -1,0 +1,174 @@
+//! Tells people and the API what has been committed.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use punctual_core::batch::Batch;
+use punctual_core::ids::TaskId;
+use punctual_core::instance::{Cause, InstanceRow, State};
+use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Alert;
+use punctual_driver::ports::{Catalog, Observer, StoreError};
+use rustc_hash::FxHashMap;
+use tokio::sync::{mpsc, watch};
+
+/// Things that may wait to be printed; where more come, their number is printed instead.
+const QUEUE_MAX: usize = 256;
+
+/// What is told.
+#[derive(Debug)]
+enum News {
+    Committed(Arc<Batch>),
+    Line(String),
+}
+
+/// The observer of a running node.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    commits: watch::Sender<u64>,
+    news: Option<mpsc::Sender<News>>,
+}
+
+impl Feed {
+    /// A feed that prints nothing.
+    pub(crate) fn quiet() -> Self {
+        Feed { commits: watch::Sender::new(0), news: None }
+    }
+
+    /// A feed that prints a line for each thing that a person would want to see.
+    pub(crate) fn printing<S: Catalog>(store: Arc<S>) -> Self {
+        let (news, to_print) = mpsc::channel(QUEUE_MAX);
+        tokio::spawn(print(store, to_print));
+        Feed { commits: watch::Sender::new(0), news: Some(news) }
+    }
+
+    /// Changes with each commit.
+    pub(crate) fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(to_print) = &self.news {
+            // A terminal that can't keep up must not hold the scheduler up.
+            let _ = to_print.try_send(news);
+        }
+    }
+}
+
+impl Observer for Feed {
+    fn committed(&self, batch: &Arc<Batch>) {
+        self.commits.send_modify(|count| *count += 1);
+        self.tell(News::Committed(batch.clone()));
+    }
+
+    fn alerted(&self, alert: &Alert) {
+        self.tell(News::Line(match alert {
+            Alert::PartitionReloaded { partition, reason } => format!("! partition {partition} is read anew: {reason}"),
+            Alert::LateResult { instance, fence } => {
+                format!("! {instance}: a result came too late (fence {fence}) and was refused; another attempt has its place")
+            }
+            Alert::DeadLettered { instance, cause } => format!("! {instance} is given up ({}); see `punctual instance {instance}`", cause.name()),
+            Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
+            Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
+            Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),
+        }));
+    }
+
+    fn store_failed(&self, error: &StoreError) {
+        self.tell(News::Line(format!("! {error}")));
+    }
+
+    fn store_recovered(&self) {
+        self.tell(News::Line("  the database works again".to_owned()));
+    }
+}
+
+async fn print<S: Catalog>(store: Arc<S>, mut news: mpsc::Receiver<News>) {
+    let mut names = Names { store, known: FxHashMap::default() };
+    while let Some(item) = news.recv().await {
+        let mut text = String::new();
+        match item {
+            News::Line(line) => {
+                text.push_str(&line);
+                text.push('\n');
+            }
+            News::Committed(batch) => {
+                for row in batch.inserts.iter().chain(batch.updates.iter().map(|update| &update.row)) {
+                    if let Some(what) = describe(row) {
+                        let name = names.of(row.task).await;
+                        let at = clock_time(row);
+                        text.push_str(&format!("  {at}  {name:<24}  {:<9}  {what}\n", row.id.to_string()));
+                    }
+                }
+                for occurrence in &batch.occurrences {
+                    let name = names.of(occurrence.task).await;
+                    text.push_str(&format!("  -             {name:<24}  {}\n", describe_occurrence(occurrence)));
+                }
+            }
+        }
+        // Nobody reads any more: that is no reason to stop scheduling.
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    }
+}
+
+/// Task names by id, read once each.
+struct Names<S> {
+    store: Arc<S>,
+    known: FxHashMap<TaskId, Arc<str>>,
+}
+
+impl<S: Catalog> Names<S> {
+    async fn of(&mut self, task: TaskId) -> Arc<str> {
+        if let Some(name) = self.known.get(&task) {
+            return name.clone();
+        }
+        let name = self.store.name_of(task).await.ok().flatten().unwrap_or_else(|| Arc::from(format!("task {task}")));
+        self.known.insert(task, name.clone());
+        name
+    }
+}
+
+fn clock_time(row: &InstanceRow) -> String {
+    let at = row.transitions.last().map_or(row.fire_time, |last| last.at).to_string();
+    // 2026-11-29T17:12:01.5Z -> 17:12:01.5
+    format!("{:<12}", at.split('T').nth(1).unwrap_or(&at).trim_end_matches('Z'))
+}
+
+/// What the last transition means to a person; nothing for those that only lead from one to the next.
+fn describe(row: &InstanceRow) -> Option<String> {
+    let last = row.transitions.last()?;
+    let attempt = if row.attempt > 1 { format!(" (attempt {})", row.attempt) } else { String::new() };
+    let detail = last.detail.as_deref().map(|detail| format!(": {}", one_line(detail))).unwrap_or_default();
+    let took = || {
+        let begun = row.transitions.iter().rev().find(|transition| matches!(transition.cause, Cause::Started | Cause::Assigned));
+        begun.map_or(0, |begun| last.at.since(begun.at).0)
+    };
+    Some(match last.to {
+        State::Created | State::Running => return None,
+        State::Waiting => match row.due_at {
+            Some(due) => format!("waits until {due}"),
+            None => "waits: the task is at its limit of running instances".to_owned(),
+        },
+        State::Dispatched => format!("started{attempt}, fire time {}", row.fire_time),
+        State::Succeeded => format!("succeeded{attempt} in {} ms", took()),
+        State::Retrying => {
+            let due = row.due_at.map(|due| format!(", again in {:.1} s", due.since(last.at).0 as f64 / 1000.0)).unwrap_or_default();
+            format!("{}{attempt}{detail}{due}", if last.cause == Cause::WorkerLost { "was interrupted" } else { "failed" })
+        }
+        state => format!("{}{attempt} ({}){detail}", state.name(), last.cause.name()),
+    })
+}
+
+fn describe_occurrence(occurrence: &Occurrence) -> String {
+    let times = match occurrence.count {
+        1 => format!("fire time {}", occurrence.first),
+        count => format!("{count} fire times from {} to {}", occurrence.first, occurrence.last),
+    };
+    format!("{times} not fired: {}", occurrence.outcome.name())
+}
+
+/// Control characters could write to the terminal; the first line is enough here.
+pub(crate) fn one_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|character| !character.is_control()).take(200).collect()
+}

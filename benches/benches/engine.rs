@@ -1,0 +1,213 @@
+//! The engine alone: whole life cycles of no-op instances through both machines, with a store that answers at once.
+//!
+//! What a life cycle costs here is what is left over for the store and the transport of the time that one takes in production.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use punctual_core::backoff::BackoffPolicy;
+use punctual_core::batch::{CommitOutcome, Output, Snapshot};
+use punctual_core::definition::{
+    Band, Blocking, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger,
+};
+use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
+use punctual_core::inbox::{InboxEntry, Request, Submission};
+use punctual_core::limits;
+use punctual_core::protocol::End;
+use punctual_core::scheduler::{self, Scheduler};
+use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
+use punctual_core::worker::{self, WorkerNode};
+
+const PARTITIONS: u16 = 64;
+const TASKS: u64 = 1_000;
+const SUBMISSIONS: usize = 500;
+
+fn definition(task: u64) -> TaskDefinition {
+    TaskDefinition {
+        name: Arc::from(format!("task-{task}")),
+        enabled: true,
+        trigger: Trigger::Manual,
+        handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
+        payload: None,
+        misfire: MisfirePolicy::default(),
+        concurrency: ConcurrencyPolicy { max_running: limits::MAX_RUNNING_MAX, blocking: Blocking::Discard },
+        retry: RetryPolicy { backoff: BackoffPolicy::default(), ..RetryPolicy::default() },
+        timeout: TimeoutPolicy::default(),
+        idempotent: true,
+        band: Band::Normal,
+    }
+}
+
+/// Both machines, joined directly.
+struct Pair {
+    scheduler: Scheduler,
+    worker: WorkerNode,
+    now: u64,
+    next_entry: u64,
+    inbox: Vec<InboxEntry>,
+}
+
+const LINK: ConnectionId = ConnectionId(1);
+
+impl Pair {
+    fn new() -> Self {
+        let config = scheduler::Config {
+            replica: ReplicaId(Arc::from("bench")),
+            partitions: PARTITIONS,
+            misfire_threshold: limits::MISFIRE_THRESHOLD,
+        };
+        let now = Now { wall: Timestamp(0), monotonic: Monotonic(0) };
+        let worker = worker::Config {
+            worker: WorkerId(Arc::from("bench")),
+            life: WorkerLife(1),
+            slots: 100_000,
+            handlers: vec![Arc::from("noop")],
+        };
+        let mut pair = Pair {
+            scheduler: Scheduler::new(config, now),
+            worker: WorkerNode::new(worker, now.monotonic),
+            now: 0,
+            next_entry: 1,
+            inbox: Vec::new(),
+        };
+        pair.worker.handle_event(Monotonic(0), worker::Event::Connected(LINK));
+        pair.run();
+        for task in 0..TASKS {
+            let request =
+                Request::DefinitionChanged { task: TaskId(task), version: Version(1), definition: Some(Arc::new(definition(task))) };
+            pair.put(task, request);
+        }
+        pair.run();
+        pair
+    }
+
+    fn put(&mut self, task: u64, request: Request) {
+        let partition = PartitionId((task % u64::from(PARTITIONS)) as u16);
+        let entry = InboxEntry { id: InboxId(self.next_entry), partition, at: Timestamp(self.now as i64), by: Arc::from("bench"), request };
+        self.next_entry += 1;
+        self.inbox.push(entry);
+    }
+
+    /// Lets both talk until neither has anything more to say.
+    fn run(&mut self) {
+        self.now += 1;
+        self.tell(scheduler::Event::InboxSignalled);
+        loop {
+            let mut is_idle = true;
+            while let Some(command) = self.scheduler.poll_command() {
+                is_idle = false;
+                self.carry_out(command);
+            }
+            while let Some(command) = self.worker.poll_command() {
+                is_idle = false;
+                match command {
+                    worker::Command::Send { messages, .. } => {
+                        self.tell(scheduler::Event::WorkerMessages { connection: LINK, messages });
+                    }
+                    worker::Command::Start(assignment) => {
+                        let ended = worker::Event::Ended {
+                            instance: assignment.instance,
+                            fence: assignment.fence,
+                            end: End::Succeeded,
+                            code: None,
+                            detail: None,
+                            output: Output::default(),
+                        };
+                        self.worker.handle_event(Monotonic(self.now), ended);
+                    }
+                    _ => unreachable!("nothing is stopped here"),
+                }
+            }
+            if is_idle {
+                break;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: scheduler::Command) {
+        match command {
+            scheduler::Command::AcquireLeases(partitions) => {
+                for partition in partitions {
+                    let requested_at = Monotonic(self.now);
+                    self.tell(scheduler::Event::LeaseGranted { partition, epoch: Epoch(1), commit_seq: 0, sequence: 0, requested_at });
+                }
+            }
+            scheduler::Command::LoadSnapshot { partition, epoch } => {
+                self.tell(scheduler::Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot::default() });
+            }
+            scheduler::Command::Commit(batch) => {
+                black_box(&batch);
+                self.tell(scheduler::Event::CommitFinished { commit: batch.id, outcome: CommitOutcome::Committed });
+            }
+            scheduler::Command::ReadInbox { .. } => {
+                let more = self.inbox.len() > limits::INBOX_READ_MAX;
+                let rest = self.inbox.split_off(self.inbox.len().min(limits::INBOX_READ_MAX));
+                let entries = std::mem::replace(&mut self.inbox, rest);
+                self.tell(scheduler::Event::InboxRead { entries, more });
+            }
+            scheduler::Command::Send { messages, .. } => {
+                self.worker.handle_event(Monotonic(self.now), worker::Event::Messages { connection: LINK, messages });
+            }
+            scheduler::Command::RenewLeases(_) | scheduler::Command::ReleaseLeases(_) => {}
+            scheduler::Command::Alert(alert) => panic!("{alert:?}"),
+            scheduler::Command::Stopped => {}
+        }
+    }
+
+    fn tell(&mut self, event: scheduler::Event) {
+        let now = Now { wall: Timestamp(self.now as i64), monotonic: Monotonic(self.now) };
+        self.scheduler.handle_event(now, event);
+    }
+}
+
+fn life_cycles(criterion: &mut Criterion) {
+    let mut pair = Pair::new();
+    let mut group = criterion.benchmark_group("engine");
+    group.throughput(Throughput::Elements(10 * SUBMISSIONS as u64));
+    group.sample_size(20);
+    let mut task = 0;
+    group.bench_function("life cycles of 5000 no-op instances", |bencher| {
+        bencher.iter(|| {
+            for _ in 0..10 {
+                task = (task + 1) % TASKS;
+                let submissions = vec![Submission::default(); SUBMISSIONS];
+                pair.put(task, Request::Trigger { task: TaskId(task), submissions });
+            }
+            pair.run();
+            assert_eq!(pair.scheduler.instance_count(), 0, "every instance has ended");
+        });
+    });
+    group.finish();
+}
+
+/// A cron fire is the search for the next fire time and an instance's life.
+fn fires(criterion: &mut Criterion) {
+    let mut pair = Pair::new();
+    for task in 0..TASKS {
+        let trigger = Trigger::FixedRate { interval: Millis::from_secs(1) };
+        let definition = TaskDefinition { trigger, ..definition(task) };
+        pair.put(task, Request::DefinitionChanged { task: TaskId(task), version: Version(2), definition: Some(Arc::new(definition)) });
+    }
+    pair.run();
+    let mut group = criterion.benchmark_group("engine");
+    group.throughput(Throughput::Elements(TASKS));
+    group.sample_size(20);
+    group.bench_function("1000 fires of loops", |bencher| {
+        bencher.iter(|| {
+            // Leases are renewed by nobody here: the clock is turned within what they last.
+            pair.now += 999;
+            pair.tell(scheduler::Event::LeasesRenewed {
+                requested_at: Monotonic(pair.now),
+                asked: (0..PARTITIONS).map(|partition| (PartitionId(partition), Epoch(1))).collect(),
+                lost: Vec::new(),
+            });
+            pair.run();
+            assert_eq!(pair.scheduler.instance_count(), 0, "every instance has ended");
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, life_cycles, fires);
+criterion_main!(benches);

@@ -1,0 +1,493 @@
+//! Workers and the attempts that they hold: assigning, results, losing workers and finding them again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::batch::AttemptOutput;
+use crate::guard;
+use crate::guard::Guard;
+use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
+use crate::instance::{Cause, State, WorkerRef};
+use crate::limits;
+use crate::probe;
+use crate::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use crate::retry::{self, Next, Score};
+use crate::scheduler::{Alert, Command, Scheduler, Sent};
+use crate::time::Monotonic;
+
+/// The workers that this replica knows, and who holds which attempt.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    list: Vec<Worker>,
+    by_id: FxHashMap<WorkerId, usize>,
+    by_connection: FxHashMap<ConnectionId, usize>,
+    holders: FxHashMap<InstanceId, usize>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    id: WorkerId,
+    life: WorkerLife,
+    connection: Option<ConnectionId>,
+    slots: usize,
+    handlers: FxHashSet<Arc<str>>,
+    draining: bool,
+    /// What it holds by this replica's account, assignments that were not sent yet included.
+    held: FxHashSet<InstanceId>,
+    /// Its attempts live until then.
+    lease_until: Monotonic,
+    /// Assignments sent over its connection.
+    assigned: u64,
+}
+
+impl Workers {
+    fn of_connection(&mut self, connection: ConnectionId) -> Option<&mut Worker> {
+        self.by_connection.get(&connection).map(|index| &mut self.list[*index])
+    }
+
+    fn index_of(&mut self, id: &WorkerId) -> usize {
+        if let Some(index) = self.by_id.get(id) {
+            return *index;
+        }
+        let index = self.list.len();
+        self.by_id.insert(id.clone(), index);
+        self.list.push(Worker {
+            id: id.clone(),
+            life: WorkerLife(0),
+            connection: None,
+            slots: 0,
+            handlers: FxHashSet::default(),
+            draining: false,
+            held: FxHashSet::default(),
+            lease_until: Monotonic(0),
+            assigned: 0,
+        });
+        index
+    }
+
+    /// A worker of which the store says that it holds an attempt: it has a lease's time to show itself.
+    pub(super) fn expect(&mut self, worker: Option<&WorkerRef>, instance: InstanceId, now: Monotonic) {
+        let nobody = WorkerId(Arc::from(""));
+        let index = self.index_of(worker.map_or(&nobody, |worker| &worker.id));
+        self.list[index].lease_until = self.list[index].lease_until.max(now + limits::WORKER_LEASE);
+        self.hold(index, instance);
+    }
+
+    fn hold(&mut self, index: usize, instance: InstanceId) {
+        self.list[index].held.insert(instance);
+        self.holders.insert(instance, index);
+    }
+
+    /// The attempt is not with a worker any more.
+    pub(super) fn release(&mut self, instance: InstanceId) {
+        if let Some(index) = self.holders.remove(&instance) {
+            self.list[index].held.remove(&instance);
+        }
+    }
+
+    /// Forgets attempts.
+    pub(super) fn forget(&mut self, is_meant: impl Fn(InstanceId) -> bool) {
+        self.holders.retain(|instance, _| !is_meant(*instance));
+        for worker in &mut self.list {
+            worker.held.retain(|instance| !is_meant(*instance));
+        }
+    }
+
+    /// The connected worker with the most room for this handler; among equals the one that was known first.
+    fn least_loaded(&self, handler: &Arc<str>) -> Option<usize> {
+        let room = |worker: &Worker| worker.slots.saturating_sub(worker.held.len());
+        let is_candidate =
+            |worker: &Worker| worker.connection.is_some() && !worker.draining && room(worker) > 0 && worker.handlers.contains(handler);
+        let candidates = self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker));
+        candidates.max_by_key(|(index, worker)| (room(worker), std::cmp::Reverse(*index))).map(|(index, _)| index)
+    }
+
+    fn knows_handler(&self, handler: &Arc<str>) -> bool {
+        self.list.iter().any(|worker| worker.connection.is_some() && worker.handlers.contains(handler))
+    }
+}
+
+impl Scheduler {
+    /// Assigns what is ready to workers that have room.
+    pub(super) fn assign_ready(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let handlers: Vec<_> = self.ready.handlers().cloned().collect();
+        for handler in handlers {
+            while let Some(worker) = self.workers.least_loaded(&handler) {
+                let Some(instance) = self.ready.pop(&handler) else { break };
+                self.assign(instance, worker);
+            }
+            if !self.workers.knows_handler(&handler) && self.alerted_handlers.insert(handler.clone()) {
+                self.commands.push_back(Command::Alert(Alert::NoWorkerFor { handler }));
+            }
+        }
+    }
+
+    fn assign(&mut self, id: InstanceId, index: usize) {
+        // Cancelled ones are left in the queue and passed over here.
+        if self.instances.get(&id).is_none_or(|live| live.row.state != State::Created) {
+            return;
+        }
+        let fence = self.new_fence(id.partition());
+        let worker = &self.workers.list[index];
+        let connection = worker.connection.expect("candidates are connected");
+        let live = self.instances.get_mut(&id).expect("looked up above");
+        live.row.attempt += 1;
+        live.row.fence = fence;
+        live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
+        live.sent = Sent::NotYet;
+        live.cancel = None;
+        live.change(State::Dispatched, Cause::Assigned, self.now.wall);
+        self.workers.hold(index, id);
+        self.mark_instance(id);
+        self.hold_assignment(id, fence, connection);
+    }
+
+    /// The commit that made this assignment is through.
+    pub(super) fn send_assignment(&mut self, id: InstanceId, fence: Fence, connection: ConnectionId) {
+        if !self.is_current(id, fence) {
+            return;
+        }
+        let live = self.instances.get_mut(&id).expect("current instances are live");
+        if let Some((cause, detail)) = live.cancel.take() {
+            return self.end(id, State::Cancelled, cause, None, detail);
+        }
+        let Some(worker) = self.workers.of_connection(connection) else {
+            return self.take_back(id);
+        };
+        worker.assigned += 1;
+        live.sent = Sent::Over(connection, worker.assigned);
+        let row = &live.row;
+        let definition = &live.definition;
+        let assignment = Assignment {
+            instance: id,
+            attempt: row.attempt,
+            fence,
+            task: row.task,
+            task_name: definition.name.clone(),
+            version: row.version,
+            fire_time: row.fire_time,
+            ordinal: row.ordinal,
+            handler: definition.handler.clone(),
+            payload: row.payload.clone().or_else(|| definition.payload.clone()),
+            timeout: definition.timeout,
+        };
+        self.send(connection, ToWorker::Assign(Arc::new(assignment)));
+    }
+
+    pub(super) fn send(&mut self, connection: ConnectionId, message: ToWorker) {
+        if self.workers.by_connection.contains_key(&connection) {
+            self.outgoing.entry(connection).or_default().push(message);
+        }
+    }
+
+    pub(super) fn worker_message(&mut self, connection: ConnectionId, message: ToScheduler) {
+        if let ToScheduler::Hello(hello) = message {
+            return self.hello(connection, hello);
+        }
+        let lease_until = self.now.monotonic + limits::WORKER_LEASE;
+        // Nothing is taken from a connection that has not said whose it is, or that another one has taken the place of.
+        let Some(worker) = self.workers.of_connection(connection) else { return };
+        worker.lease_until = lease_until;
+        match message {
+            ToScheduler::Hello(_) => unreachable!("handled above"),
+            ToScheduler::Heartbeat => self.send(connection, ToWorker::Alive),
+            ToScheduler::Draining => worker.draining = true,
+            ToScheduler::Started { instance, fence } => self.started(connection, instance, fence),
+            ToScheduler::Returned { instance, fence } => {
+                if guard!(Guard::FenceOnProgress, self.is_current(instance, fence)) {
+                    probe!("attempt.returned");
+                    self.take_back(instance);
+                }
+            }
+            ToScheduler::Finished(report) => self.finished(connection, report),
+        }
+    }
+
+    fn hello(&mut self, connection: ConnectionId, hello: Hello) {
+        let index = self.workers.index_of(&hello.worker);
+        let worker = &mut self.workers.list[index];
+        if let Some(before) = worker.connection.filter(|before| *before != connection) {
+            self.workers.by_connection.remove(&before);
+        }
+        let worker = &mut self.workers.list[index];
+        if worker.connection != Some(connection) {
+            worker.assigned = 0;
+        }
+        worker.life = hello.life;
+        worker.connection = Some(connection);
+        worker.slots = hello.slots as usize;
+        worker.handlers = hello.handlers.into_iter().collect();
+        worker.draining = hello.draining;
+        worker.lease_until = self.now.monotonic + limits::WORKER_LEASE;
+        let handlers = worker.handlers.clone();
+        let mut held: Vec<_> = worker.held.iter().copied().collect();
+        held.sort_unstable();
+        self.workers.by_connection.insert(connection, index);
+        self.alerted_handlers.retain(|handler| !handlers.contains(handler));
+        self.send(connection, ToWorker::Welcome { heartbeat: limits::HEARTBEAT_INTERVAL, lease: limits::WORKER_LEASE });
+
+        let running: BTreeSet<_> = hello.running.iter().map(|running| (running.instance, running.fence)).collect();
+        for id in held {
+            self.account_for(id, connection, hello.life, hello.received, &running);
+        }
+        for Running { instance, fence } in hello.running {
+            self.judge_claim(connection, index, instance, fence);
+        }
+    }
+
+    /// Compares what this replica thinks a worker holds with the worker's account.
+    fn account_for(
+        &mut self,
+        id: InstanceId,
+        connection: ConnectionId,
+        life: WorkerLife,
+        received: u64,
+        running: &BTreeSet<(InstanceId, Fence)>,
+    ) {
+        let Some(live) = self.instances.get_mut(&id) else { return };
+        if running.contains(&(id, live.row.fence)) {
+            return;
+        }
+        let may_be_on_its_way = match live.sent {
+            Sent::NotYet => return,
+            Sent::Over(over, place) => over == connection && place > received,
+            Sent::Unknown => false,
+        };
+        if !guard!(Guard::AccountCoversAssignment, !may_be_on_its_way) {
+            return;
+        }
+        let is_same_life = live.row.worker.as_ref().is_some_and(|worker| worker.life == life);
+        if is_same_life && live.row.state == State::Dispatched {
+            // In one life a worker forgets nothing, so it never had this.
+            probe!("attempt.never_received");
+            self.take_back(id);
+        } else {
+            self.lose(id, "its worker started anew without it");
+        }
+    }
+
+    /// A worker says that it holds this attempt.
+    fn judge_claim(&mut self, connection: ConnectionId, index: usize, id: InstanceId, fence: Fence) {
+        if self.is_current(id, fence) {
+            probe!("attempt.adopted");
+            self.workers.release(id);
+            self.workers.hold(index, id);
+            let live = self.instances.get_mut(&id).expect("current instances are live");
+            live.sent = Sent::Over(connection, 0);
+            if live.cancel.is_some() {
+                self.send(connection, ToWorker::Cancel { instance: id, fence });
+            }
+        } else if self.is_owned(id.partition())
+            && !self.is_being_ended(id)
+            && self.instances.get(&id).is_none_or(|live| live.row.fence != fence)
+        {
+            self.send(connection, ToWorker::Cancel { instance: id, fence });
+        }
+    }
+
+    pub(super) fn ask_workers_for_accounts(&mut self) {
+        let connections: Vec<_> = self.workers.list.iter().filter_map(|worker| worker.connection).collect();
+        for connection in connections {
+            self.send(connection, ToWorker::GiveAccount);
+        }
+    }
+
+    pub(super) fn worker_disconnected(&mut self, connection: ConnectionId) {
+        self.outgoing.remove(&connection);
+        if let Some(index) = self.workers.by_connection.remove(&connection) {
+            self.workers.list[index].connection = None;
+        }
+    }
+
+    /// Workers that have not been heard of for their lease have lost what they held.
+    pub(super) fn look_after_workers(&mut self) {
+        let now = self.now.monotonic;
+        let silent: Vec<_> = (0..self.workers.list.len())
+            .filter(|index| !self.workers.list[*index].held.is_empty() && self.workers.list[*index].lease_until <= now)
+            .collect();
+        for index in silent {
+            let worker = &self.workers.list[index];
+            let mut held: Vec<_> = worker.held.iter().copied().collect();
+            held.sort_unstable();
+            let alert = Alert::WorkerLost { worker: worker.id.clone(), attempts: held.len() };
+            self.commands.push_back(Command::Alert(alert));
+            for id in held {
+                self.lose(id, "its worker was not heard of for its lease");
+            }
+        }
+    }
+
+    fn started(&mut self, connection: ConnectionId, id: InstanceId, fence: Fence) {
+        if !guard!(Guard::FenceOnProgress, self.is_current(id, fence)) {
+            self.judge_claim(connection, usize::MAX, id, fence);
+            return;
+        }
+        let Some(live) = self.instances.get_mut(&id) else { return };
+        if live.row.state == State::Dispatched {
+            live.change(State::Running, Cause::Started, self.now.wall);
+            self.mark_instance(id);
+        }
+    }
+
+    /// Takes a result in. It is acknowledged when its commit is through, or at once where it counts for nothing.
+    fn finished(&mut self, connection: ConnectionId, report: Report) {
+        let Report { instance: id, fence, end, code, detail, output } = report;
+        let partition = id.partition();
+        if !self.is_owned(partition) || self.is_being_ended(id) {
+            // Another owner's, still being read, or on its way into the store: the worker will repeat it if need be.
+            return;
+        }
+        let acknowledge = ToWorker::Acknowledge { instance: id, fence };
+        let Some(live) = self.instances.get(&id) else {
+            self.hold_alert(partition, Alert::LateResult { instance: id, fence });
+            return self.send(connection, acknowledge);
+        };
+        if live.row.state.is_terminal() && live.row.fence == fence {
+            // A repetition of what is about to be written.
+            return;
+        }
+        if !guard!(Guard::FenceOnResult, live.row.fence == fence) {
+            probe!("result.refused_by_fence");
+            self.hold_alert(partition, Alert::LateResult { instance: id, fence });
+            return self.send(connection, acknowledge);
+        }
+        let (attempt, state) = (live.row.attempt, live.row.state);
+        self.hold_message(partition, connection, acknowledge);
+        if !output.bytes.is_empty() || output.dropped > 0 {
+            self.pending.outputs.push(AttemptOutput { instance: id, attempt, output });
+        }
+        if state.is_with_worker() {
+            self.take_result(id, end, code, detail);
+        } else if end == End::Succeeded && !state.is_terminal() {
+            // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.
+            self.end(id, State::Succeeded, Cause::Finished, code, detail);
+        }
+    }
+
+    fn take_result(&mut self, id: InstanceId, end: End, code: Option<i32>, detail: Option<Arc<str>>) {
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
+        let cancel = live.cancel.take();
+        match (end, cancel) {
+            (End::Succeeded, _) => self.end(id, State::Succeeded, Cause::Finished, code, detail),
+            (_, Some((cause, why))) => self.end(id, State::Cancelled, cause, code, why.or(detail)),
+            (End::FailedForGood, None) => {
+                live.row.failures += 1;
+                self.end(id, State::Failed, Cause::Finished, code, detail);
+            }
+            (End::Failed, None) => self.fail(id, State::Failed, code, detail),
+            (End::TimedOut, None) => self.fail(id, State::TimedOut, code, detail),
+            // The worker ended it of its own accord: for the instance that is a lost worker.
+            (End::Cancelled, None) => self.lose(id, "its worker ended it before it was done"),
+        }
+    }
+
+    fn fail(&mut self, id: InstanceId, how: State, code: Option<i32>, detail: Option<Arc<str>>) {
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
+        live.row.failures += 1;
+        let score = Score { failures: live.row.failures, losses: live.row.losses };
+        let next = retry::after_failure(&live.definition, id, score, how);
+        let cause = if how == State::TimedOut { Cause::TimedOut } else { Cause::Finished };
+        self.go_on(id, next, cause, code, detail);
+    }
+
+    /// An attempt's worker is lost, and with it all knowledge of how far it got.
+    fn lose(&mut self, id: InstanceId, why: &str) {
+        probe!("attempt.lost");
+        let Some(live) = self.instances.get_mut(&id) else {
+            return self.workers.release(id);
+        };
+        if !live.row.state.is_with_worker() {
+            return self.workers.release(id);
+        }
+        let may_have_begun = live.sent != Sent::NotYet;
+        let detail = Some(Arc::from(why));
+        if let Some((cause, asked)) = live.cancel.take() {
+            return self.end(id, State::Cancelled, cause, None, asked.or(detail));
+        }
+        live.row.losses += 1;
+        let score = Score { failures: live.row.failures, losses: live.row.losses };
+        let next = retry::after_loss(&live.definition, id, score, may_have_begun);
+        self.go_on(id, next, Cause::WorkerLost, None, detail);
+    }
+
+    fn go_on(&mut self, id: InstanceId, next: Next, cause: Cause, code: Option<i32>, detail: Option<Arc<str>>) {
+        match next {
+            Next::End(state, cause) => {
+                match cause {
+                    Cause::AttemptsExhausted => probe!("retry.exhausted"),
+                    Cause::Quarantined => probe!("instance.quarantined"),
+                    _ => {}
+                }
+                self.end(id, state, cause, code, detail);
+            }
+            Next::Again(wait) => {
+                let due_at = self.now.wall.saturating_add(wait);
+                let now = self.now.wall;
+                let live = self.instances.get_mut(&id).expect("checked by the caller");
+                let transition = live.change(State::Retrying, cause, now);
+                transition.code = code;
+                transition.detail = detail;
+                live.row.worker = None;
+                live.row.due_at = Some(due_at);
+                self.workers.release(id);
+                self.mark_instance(id);
+                self.arm_instance(id, wait);
+            }
+        }
+    }
+
+    /// An assignment comes back unbegun: it costs no attempt and goes first in its band.
+    fn take_back(&mut self, id: InstanceId) {
+        let now = self.now.wall;
+        let Some(live) = self.instances.get_mut(&id) else { return };
+        if live.row.state != State::Dispatched {
+            return;
+        }
+        if let Some((cause, detail)) = live.cancel.take() {
+            return self.end(id, State::Cancelled, cause, None, detail);
+        }
+        live.change(State::Created, Cause::Returned, now);
+        live.row.attempt -= 1;
+        live.row.worker = None;
+        self.ready.push_front(&live.definition.handler.name, live.definition.band, id);
+        self.workers.release(id);
+        self.mark_instance(id);
+    }
+
+    /// Ends an instance.
+    pub(super) fn end(&mut self, id: InstanceId, state: State, cause: Cause, code: Option<i32>, detail: Option<Arc<str>>) {
+        let now = self.now.wall;
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
+        let transition = live.change(state, cause, now);
+        transition.code = code;
+        transition.detail = detail;
+        live.row.due_at = None;
+        if let Some(key) = live.timer.take() {
+            self.monotonic_timers.cancel(key);
+        }
+        self.workers.release(id);
+        self.mark_instance(id);
+        if state == State::DeadLettered {
+            self.hold_alert(id.partition(), Alert::DeadLettered { instance: id, cause });
+        }
+        self.leave_progress(id);
+    }
+
+    /// Asks the worker to end the current attempt; one that has not left yet is ended when it would leave.
+    pub(super) fn ask_to_cancel(&mut self, id: InstanceId) {
+        let live = &self.instances[&id];
+        if live.sent == Sent::NotYet {
+            return;
+        }
+        let fence = live.row.fence;
+        let connection = self.workers.holders.get(&id).and_then(|index| self.workers.list[*index].connection);
+        if let Some(connection) = connection {
+            self.send(connection, ToWorker::Cancel { instance: id, fence });
+        }
+    }
+}

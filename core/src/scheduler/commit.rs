@@ -1,0 +1,265 @@
+//! The way to the store: what is to be written gathers while a commit is in flight, and what rests on it is held until it is through.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, TaskWrite};
+use crate::guard;
+use crate::guard::Guard;
+use crate::ids::{CommitId, ConnectionId, Fence, InboxId, InstanceId, PartitionId, TaskId};
+use crate::occurrence::Occurrence;
+use crate::probe;
+use crate::protocol::ToWorker;
+use crate::scheduler::{Alert, Command, Scheduler};
+
+/// What the next batch will hold.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Instances whose row has changed, in the order of their first change.
+    instances: Vec<InstanceId>,
+    tasks: Vec<TaskId>,
+    pub(super) removed_tasks: Vec<(PartitionId, TaskId)>,
+    pub(super) occurrences: Vec<(PartitionId, Occurrence)>,
+    pub(super) outputs: Vec<AttemptOutput>,
+    pub(super) applied: Vec<(PartitionId, InboxId)>,
+    held: Vec<Held>,
+}
+
+/// What may leave the replica once the batch is committed.
+#[derive(Debug)]
+enum Held {
+    /// An assignment, if the attempt is still the current one by then.
+    Assign(InstanceId, Fence, ConnectionId),
+    Send(PartitionId, ConnectionId, ToWorker),
+    Alert(PartitionId, Alert),
+}
+
+impl Held {
+    fn partition(&self) -> PartitionId {
+        match self {
+            Held::Assign(instance, ..) => instance.partition(),
+            Held::Send(partition, ..) | Held::Alert(partition, _) => *partition,
+        }
+    }
+}
+
+/// The commit that is under way.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    id: CommitId,
+    partitions: Vec<PartitionId>,
+    /// Instances whose end it writes; they are not in memory any more.
+    ended: FxHashSet<InstanceId>,
+    applied: Vec<InboxId>,
+    held: Vec<Held>,
+}
+
+impl Pending {
+    /// About how many rows the batch will have.
+    pub(super) fn rows(&self) -> usize {
+        self.instances.len()
+            + self.tasks.len()
+            + self.removed_tasks.len()
+            + self.occurrences.len()
+            + self.outputs.len()
+            + self.applied.len()
+    }
+
+    /// Whether there is nothing to write and nothing held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows() == 0 && self.held.is_empty()
+    }
+
+    /// Forgets what concerns a partition. Its instances and tasks are gone from memory, and are passed over when the batch is made.
+    pub(super) fn forget(&mut self, id: PartitionId) {
+        self.instances.retain(|instance| instance.partition() != id);
+        self.removed_tasks.retain(|(partition, _)| *partition != id);
+        self.occurrences.retain(|(partition, _)| *partition != id);
+        self.outputs.retain(|output| output.instance.partition() != id);
+        self.applied.retain(|(partition, _)| *partition != id);
+        self.held.retain(|held| held.partition() != id);
+    }
+}
+
+impl InFlight {
+    /// What the commit still justifies is not said any more for this partition.
+    pub(super) fn forget(&mut self, id: PartitionId) {
+        self.partitions.retain(|partition| *partition != id);
+        self.held.retain(|held| held.partition() != id);
+        self.ended.retain(|instance| instance.partition() != id);
+    }
+}
+
+impl Scheduler {
+    /// An instance's row has changed and is to be written.
+    pub(super) fn mark_instance(&mut self, id: InstanceId) {
+        let live = self.instances.get_mut(&id).expect("marked instances are live");
+        if live.is_dirty {
+            probe!("commit.folded");
+        } else {
+            live.is_dirty = true;
+            self.pending.instances.push(id);
+        }
+    }
+
+    /// A task's cursor or version has changed and is to be written.
+    pub(super) fn mark_task(&mut self, id: TaskId) {
+        let task = self.tasks.get_mut(&id).expect("marked tasks are known");
+        if !task.is_dirty {
+            task.is_dirty = true;
+            self.pending.tasks.push(id);
+        }
+    }
+
+    /// Sends the current attempt to this connection once it is committed.
+    pub(super) fn hold_assignment(&mut self, id: InstanceId, fence: Fence, connection: ConnectionId) {
+        if guard!(Guard::SpeakAfterCommit, false) {
+            return self.send_assignment(id, fence, connection);
+        }
+        self.pending.held.push(Held::Assign(id, fence, connection));
+    }
+
+    /// Sends a message once what it rests on is committed.
+    pub(super) fn hold_message(&mut self, partition: PartitionId, connection: ConnectionId, message: ToWorker) {
+        if guard!(Guard::SpeakAfterCommit, false) {
+            return self.send(connection, message);
+        }
+        self.pending.held.push(Held::Send(partition, connection, message));
+    }
+
+    /// Raises an alert once what it speaks of is committed.
+    pub(super) fn hold_alert(&mut self, partition: PartitionId, alert: Alert) {
+        self.pending.held.push(Held::Alert(partition, alert));
+    }
+
+    /// Whether the commit in flight writes this instance's end.
+    pub(super) fn is_being_ended(&self, id: InstanceId) -> bool {
+        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.ended.contains(&id))
+    }
+
+    /// Hands the next batch out, unless one is in flight or there is nothing to write.
+    pub(super) fn start_commit(&mut self) {
+        if self.in_flight.is_some() || self.pending.is_empty() {
+            return;
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let mut batch = Batch { id: CommitId(self.next_commit), ..Batch::default() };
+        let mut partitions = BTreeSet::new();
+        let mut ended = FxHashSet::default();
+        for id in pending.instances {
+            self.write_instance(id, &mut batch, &mut partitions, &mut ended);
+        }
+        for id in pending.tasks {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            task.is_dirty = false;
+            partitions.insert(task.partition);
+            let write = TaskWrite { task: id, partition: task.partition, version: Some(task.version), next_fire: task.next_fire };
+            batch.tasks.push(write);
+        }
+        for (partition, task) in pending.removed_tasks {
+            partitions.insert(partition);
+            batch.tasks.push(TaskWrite { task, partition, version: None, next_fire: None });
+        }
+        for (partition, occurrence) in pending.occurrences {
+            partitions.insert(partition);
+            batch.occurrences.push(occurrence);
+        }
+        for (partition, id) in pending.applied {
+            partitions.insert(partition);
+            batch.applied.push(id);
+        }
+        partitions.extend(pending.outputs.iter().map(|output| output.instance.partition()));
+        batch.outputs = pending.outputs;
+        if batch.is_empty() {
+            // What is held rests on commits that are through.
+            return self.release(pending.held);
+        }
+        for id in &partitions {
+            let partition = self.partition(*id);
+            partition.commit_seq += 1;
+            let (epoch, commit_seq, sequence) = (partition.epoch, partition.commit_seq, partition.sequence);
+            batch.leases.push(LeaseCheck { partition: *id, epoch, commit_seq, sequence });
+        }
+        self.next_commit += 1;
+        self.in_flight = Some(InFlight {
+            id: batch.id,
+            partitions: partitions.into_iter().collect(),
+            ended,
+            applied: batch.applied.clone(),
+            held: pending.held,
+        });
+        self.commands.push_back(Command::Commit(Arc::new(batch)));
+    }
+
+    fn write_instance(
+        &mut self,
+        id: InstanceId,
+        batch: &mut Batch,
+        partitions: &mut BTreeSet<PartitionId>,
+        ended: &mut FxHashSet<InstanceId>,
+    ) {
+        let Some(live) = self.instances.get_mut(&id) else { return };
+        live.is_dirty = false;
+        partitions.insert(id.partition());
+        let stored = live.stored.replace((live.row.state, live.row.fence));
+        let row = if live.row.state.is_terminal() {
+            ended.insert(id);
+            self.instances.remove(&id).expect("just looked up").row
+        } else {
+            live.row.clone()
+        };
+        match stored {
+            None => batch.inserts.push(row),
+            Some((expected_state, expected_fence)) => batch.updates.push(InstanceUpdate { expected_state, expected_fence, row }),
+        }
+    }
+
+    pub(super) fn commit_finished(&mut self, commit: CommitId, outcome: CommitOutcome) {
+        let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.id == commit) else { return };
+        let InFlight { partitions, applied, held, .. } = in_flight;
+        self.inbox.forget(applied);
+        let reason = match outcome {
+            CommitOutcome::Committed => return self.release(held),
+            CommitOutcome::Refused { reason } => {
+                probe!("commit.refused");
+                if guard!(Guard::RefusedCommitReloads, false) {
+                    return self.release(held);
+                }
+                reason
+            }
+            CommitOutcome::Unknown { reason } => {
+                probe!("commit.unknown");
+                if guard!(Guard::UnknownCommitReloads, false) {
+                    return self.release(held);
+                }
+                reason
+            }
+        };
+        for held in held {
+            if let Held::Assign(instance, ..) = held {
+                self.workers.release(instance);
+            }
+        }
+        for id in partitions {
+            self.drop_partition(id, &reason);
+        }
+        self.look_after_leases();
+    }
+
+    fn release(&mut self, held: Vec<Held>) {
+        for held in held {
+            match held {
+                Held::Assign(instance, fence, connection) => self.send_assignment(instance, fence, connection),
+                Held::Send(_, connection, message) => self.send(connection, message),
+                Held::Alert(_, alert) => self.commands.push_back(Command::Alert(alert)),
+            }
+        }
+    }
+
+    /// Whether the attempt under this fence is the instance's current one.
+    pub(super) fn is_current(&self, id: InstanceId, fence: Fence) -> bool {
+        self.instances.get(&id).is_some_and(|live| live.row.fence == fence && live.row.state.is_with_worker())
+    }
+}

@@ -1,0 +1,371 @@
+//! Fire times: timers, firing, and the way of a new instance to the ready queue.
+
+use std::sync::Arc;
+
+use crate::concurrency::{Admission, admit};
+use crate::definition::{Blocking, ConcurrencyPolicy, MisfireAction, TaskDefinition, Trigger};
+use crate::guard;
+use crate::guard::Guard;
+use crate::ids::{Fence, InstanceId, TaskId, Version};
+use crate::instance::{Cause, InstanceRow, Origin, State};
+use crate::misfire;
+use crate::occurrence::{Occurrence, Outcome};
+use crate::probe;
+use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, Timer, monotonic_tick, wall_tick};
+use crate::time::{Millis, Timestamp};
+
+/// A new instance, before it is admitted.
+pub(super) struct Firing {
+    pub(super) task: TaskId,
+    pub(super) version: Version,
+    pub(super) definition: Arc<TaskDefinition>,
+    pub(super) fire_time: Timestamp,
+    pub(super) ordinal: u64,
+    pub(super) origin: Origin,
+    pub(super) payload: Option<Arc<str>>,
+    pub(super) key: Option<Arc<str>>,
+    /// Who asked for it.
+    pub(super) detail: Option<Arc<str>>,
+}
+
+impl Scheduler {
+    /// Fires all timers that have come, as far as there is room.
+    pub(super) fn fire_due(&mut self) {
+        let (wall, monotonic) = (wall_tick(self.now.wall), monotonic_tick(self.now.monotonic));
+        while self.takes_new_work() {
+            let due = self.monotonic_timers.pop_due(monotonic).or_else(|| self.wall_timers.pop_due(wall));
+            match due {
+                Some((_, Timer::Fire(task))) => self.cursor_came(task),
+                Some((_, Timer::Due(instance))) => self.instance_due(instance),
+                None => break,
+            }
+        }
+    }
+
+    /// Arms the timer of a task's cursor. A loop's is measured on the monotonic clock, from what the wall clock says now.
+    pub(super) fn arm_task(&mut self, id: TaskId) {
+        let (wall, monotonic) = (self.now.wall, self.now.monotonic);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(next_fire) = task.next_fire else { return };
+        task.timer = Some(match task.definition.trigger {
+            Trigger::Cron(_) => Armed::Wall(self.wall_timers.insert(wall_tick(next_fire), Timer::Fire(id))),
+            _ => {
+                let deadline = monotonic_tick(monotonic + next_fire.since(wall)).saturating_sub(wall.since(next_fire).0);
+                Armed::Monotonic(self.monotonic_timers.insert(deadline, Timer::Fire(id)), deadline)
+            }
+        });
+    }
+
+    pub(super) fn disarm_task(&mut self, id: TaskId) {
+        match self.tasks.get_mut(&id).and_then(|task| task.timer.take()) {
+            Some(Armed::Wall(key)) => self.wall_timers.cancel(key),
+            Some(Armed::Monotonic(key, _)) => self.monotonic_timers.cancel(key),
+            None => false,
+        };
+    }
+
+    /// Arms a task that was read from the store.
+    pub(super) fn arm_loaded_task(&mut self, id: TaskId) {
+        let now = self.now.wall;
+        let task = self.tasks.get_mut(&id).expect("just loaded");
+        if let Trigger::FixedDelay { interval } = task.definition.trigger
+            && task.definition.enabled
+            && task.next_fire.is_none()
+            && task.instances.is_none()
+        {
+            task.next_fire = Some(now.saturating_add(interval));
+            self.mark_task(id);
+        }
+        self.arm_task(id);
+    }
+
+    /// After the wall clock was set back: its wheel can't go back, so it is made anew.
+    pub(super) fn rebuild_wall_timers(&mut self) {
+        self.wall_timers = crate::wheel::Wheel::new(wall_tick(self.now.wall));
+        let mut cron: Vec<_> =
+            self.tasks.iter().filter(|(_, task)| matches!(task.timer, Some(Armed::Wall(_)))).map(|(id, _)| *id).collect();
+        cron.sort_unstable();
+        for id in cron {
+            self.arm_task(id);
+        }
+    }
+
+    /// A task's cursor has come.
+    fn cursor_came(&mut self, id: TaskId) {
+        let monotonic = monotonic_tick(self.now.monotonic);
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let late = match task.timer.take() {
+            Some(Armed::Monotonic(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
+            _ => Millis::ZERO,
+        };
+        let Some(mut cursor) = task.next_fire else { return };
+        let definition = task.definition.clone();
+        let mut now = self.now.wall;
+        if !matches!(definition.trigger, Trigger::Cron(_)) {
+            // A loop goes by the time that has passed, whatever was done to the wall clock. Its fire times follow a clock that was set
+            // ahead; they can't follow one that was set back, since fire times never repeat.
+            if now.since(cursor.saturating_add(late)) >= STEP_MIN {
+                cursor = now.saturating_sub(late);
+            }
+            now = cursor.saturating_add(late);
+        }
+        if !guard!(Guard::NotBeforeFireTime, cursor <= now) {
+            self.arm_task(id);
+            return;
+        }
+        let version = task.version;
+        let plan = misfire::plan(&definition.trigger, cursor, now, self.config.misfire_threshold, definition.misfire);
+        task.next_fire = plan.next;
+        if !guard!(Guard::CursorMovesWithFiring, false) {
+            self.mark_task(id);
+        }
+        for run in plan.dropped {
+            match run.outcome {
+                Outcome::Coalesced => probe!("misfire.coalesced"),
+                _ => probe!("misfire.skipped"),
+            }
+            self.record_run(id, version, run);
+        }
+        let caught_up = plan.caught_up.into_iter().map(|fire_time| (fire_time, Origin::CatchUp));
+        for (fire_time, origin) in caught_up.chain(plan.on_time.into_iter().map(|fire_time| (fire_time, Origin::Schedule))) {
+            if origin == Origin::CatchUp {
+                probe!("misfire.fired_late");
+            }
+            let definition = definition.clone();
+            let firing = Firing { task: id, version, definition, fire_time, ordinal: 0, origin, payload: None, key: None, detail: None };
+            self.fire(firing);
+        }
+        self.arm_task(id);
+    }
+
+    /// Makes an instance, or puts on record why not.
+    pub(super) fn fire(&mut self, firing: Firing) {
+        let Some(task) = self.tasks.get(&firing.task) else { return };
+        let (in_progress, waiting) = task.instances.as_ref().map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
+        let mut policy = firing.definition.concurrency;
+        if firing.origin == Origin::CatchUp {
+            make_room_for_catch_up(&mut policy, &firing.definition);
+        }
+        match admit(policy, in_progress, waiting) {
+            Admission::Start => {
+                let cause = cause_of(firing.origin);
+                let id = self.insert(firing, State::Created, cause);
+                self.enter_progress(id);
+            }
+            Admission::Wait => {
+                probe!("limit.queued");
+                let id = self.insert(firing, State::Waiting, Cause::LimitReached);
+                self.enter_queue(id);
+            }
+            Admission::Replace => {
+                probe!("limit.replaced");
+                let task = firing.task;
+                self.cancel_waiting(task, Cause::Replaced, |_| true);
+                let oldest = self.tasks.get(&task).and_then(|task| task.instances.as_ref()?.in_progress.first().copied());
+                let id = self.insert(firing, State::Waiting, Cause::LimitReached);
+                self.enter_queue(id);
+                if let Some(oldest) = oldest {
+                    self.cancel_instance(oldest, Cause::Replaced, None);
+                }
+            }
+            Admission::Discard => self.discard(firing, Outcome::LimitReached),
+            Admission::QueueFull => self.discard(firing, Outcome::QueueFull),
+        }
+    }
+
+    /// A scheduled firing that is discarded is an occurrence. A manual one gets an instance all the same, so that whoever asked can see
+    /// what became of it.
+    fn discard(&mut self, firing: Firing, outcome: Outcome) {
+        probe!("limit.discarded");
+        if firing.origin == Origin::Manual {
+            let now = self.now.wall;
+            let id = self.insert(firing, State::Waiting, Cause::Triggered);
+            let live = self.instances.get_mut(&id).expect("just inserted");
+            live.change(State::Skipped, Cause::LimitReached, now).detail = Some(Arc::from(match outcome {
+                Outcome::QueueFull => "the task's queue is full",
+                _ => "the task is at its limit of running instances",
+            }));
+            self.end_fixed_delay(id);
+            return;
+        }
+        let Firing { task, version, fire_time, .. } = firing;
+        self.record_run(task, version, misfire::Run { first: fire_time, last: fire_time, count: 1, outcome });
+        self.rearm_fixed_delay(task);
+    }
+
+    /// Makes the row and the memory of a new instance.
+    pub(super) fn insert(&mut self, firing: Firing, state: State, cause: Cause) -> InstanceId {
+        let partition = self.tasks[&firing.task].partition;
+        let id = self.new_instance_id(partition);
+        let Firing { task, version, definition, fire_time, ordinal, origin, payload, key, detail } = firing;
+        let row = InstanceRow {
+            id,
+            task,
+            version,
+            fire_time,
+            ordinal,
+            run: 1,
+            origin,
+            state,
+            fence: Fence(0),
+            attempt: 0,
+            failures: 0,
+            losses: 0,
+            worker: None,
+            due_at: None,
+            payload,
+            key,
+            transitions: Vec::with_capacity(5),
+        };
+        let mut live = Live { row, definition, stored: None, is_dirty: false, timer: None, sent: Sent::NotYet, cancel: None };
+        live.change(state, cause, self.now.wall).detail = detail;
+        self.instances.insert(id, live);
+        self.mark_instance(id);
+        id
+    }
+
+    /// A created instance takes a place of its task's limit and waits for a worker.
+    pub(super) fn enter_progress(&mut self, id: InstanceId) {
+        let live = &self.instances[&id];
+        if let Some(task) = self.tasks.get_mut(&live.row.task) {
+            task.instances.get_or_insert_default().in_progress.insert(id);
+        }
+        self.ready.push(&live.definition.handler.name, live.definition.band, id);
+    }
+
+    fn enter_queue(&mut self, id: InstanceId) {
+        let task = self.instances[&id].row.task;
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.instances.get_or_insert_default().waiting.push_back(id);
+        }
+    }
+
+    /// An instance's timer: a retry or a delayed trigger.
+    pub(super) fn arm_instance(&mut self, id: InstanceId, due_in: Millis) {
+        let key = self.monotonic_timers.insert(monotonic_tick(self.now.monotonic + due_in), Timer::Due(id));
+        self.instances.get_mut(&id).expect("armed instances are live").timer = Some(key);
+    }
+
+    fn instance_due(&mut self, id: InstanceId) {
+        let now = self.now.wall;
+        let Some(live) = self.instances.get_mut(&id) else { return };
+        live.timer = None;
+        live.row.due_at = None;
+        match live.row.state {
+            State::Retrying => {
+                live.change(State::Created, Cause::BackoffElapsed, now);
+                self.ready.push(&live.definition.handler.name, live.definition.band, id);
+                self.mark_instance(id);
+            }
+            State::Waiting => self.delay_elapsed(id),
+            state => unreachable!("instance {id} is {state:?} and has a timer"),
+        }
+    }
+
+    /// A delayed trigger's time has come: from here on it is like any other manual one.
+    fn delay_elapsed(&mut self, id: InstanceId) {
+        let now = self.now.wall;
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
+        let policy = live.definition.concurrency;
+        let task = self.tasks.get(&live.row.task);
+        let of_task = task.and_then(|task| task.instances.as_ref());
+        let (in_progress, waiting) = of_task.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
+        let admission = admit(policy, in_progress, waiting);
+        let oldest = of_task.and_then(|of| of.in_progress.first().copied());
+        let task = live.row.task;
+        match admission {
+            Admission::Start => {
+                live.change(State::Created, Cause::DelayElapsed, now);
+                self.enter_progress(id);
+            }
+            Admission::Wait => self.enter_queue(id),
+            Admission::Replace => {
+                self.cancel_waiting(task, Cause::Replaced, |_| true);
+                self.enter_queue(id);
+                if let Some(oldest) = oldest {
+                    self.cancel_instance(oldest, Cause::Replaced, None);
+                }
+            }
+            Admission::Discard | Admission::QueueFull => {
+                live.change(State::Skipped, Cause::LimitReached, now);
+            }
+        }
+        self.mark_instance(id);
+    }
+
+    /// An instance has ended or is about to wait no more: its place goes to the next one, and a fixed delay begins to run.
+    pub(super) fn leave_progress(&mut self, id: InstanceId) {
+        let Some(live) = self.instances.get(&id) else { return };
+        let task_id = live.row.task;
+        let Some(task) = self.tasks.get_mut(&task_id) else { return };
+        if let Some(instances) = &mut task.instances {
+            instances.in_progress.remove(&id);
+        }
+        self.fill_free_places(task_id);
+        self.end_fixed_delay(id);
+    }
+
+    /// Starts those that wait behind the limit, as far as it allows.
+    pub(super) fn fill_free_places(&mut self, task_id: TaskId) {
+        let now = self.now.wall;
+        while let Some(task) = self.tasks.get_mut(&task_id) {
+            let limit = task.definition.concurrency.max_running as usize;
+            let Some(instances) = &mut task.instances else { return };
+            if instances.in_progress.len() >= limit || instances.waiting.is_empty() {
+                if instances.in_progress.is_empty() && instances.waiting.is_empty() {
+                    task.instances = None;
+                }
+                return;
+            }
+            let next = instances.waiting.pop_front().expect("not empty");
+            let live = self.instances.get_mut(&next).expect("waiting instances are live");
+            live.change(State::Created, Cause::SlotFree, now);
+            self.mark_instance(next);
+            self.enter_progress(next);
+        }
+    }
+
+    /// The next fire time of a fixed delay counts from the end of its scheduled instance.
+    fn end_fixed_delay(&mut self, id: InstanceId) {
+        let Some(live) = self.instances.get(&id) else { return };
+        if live.row.origin != Origin::Manual {
+            self.rearm_fixed_delay(live.row.task);
+        }
+    }
+
+    fn rearm_fixed_delay(&mut self, id: TaskId) {
+        let now = self.now.wall;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        if let Trigger::FixedDelay { interval } = task.definition.trigger
+            && task.definition.enabled
+            && task.next_fire.is_none()
+        {
+            task.next_fire = Some(now.saturating_add(interval));
+            self.mark_task(id);
+            self.arm_task(id);
+        }
+    }
+
+    /// Puts fire times that are not fired on record.
+    pub(super) fn record_run(&mut self, task: TaskId, version: Version, run: misfire::Run) {
+        let partition = self.tasks[&task].partition;
+        let misfire::Run { first, last, count, outcome } = run;
+        let occurrence = Occurrence { task, version, first, last, count, outcome, instance: None, at: self.now.wall };
+        self.pending.occurrences.push((partition, occurrence));
+    }
+}
+
+fn cause_of(origin: Origin) -> Cause {
+    match origin {
+        Origin::Schedule => Cause::Fired,
+        Origin::CatchUp => Cause::CaughtUp,
+        Origin::Manual => Cause::Triggered,
+    }
+}
+
+/// What `fire_all` makes up for has a bound of its own: the queue takes it in whatever its length is.
+fn make_room_for_catch_up(policy: &mut ConcurrencyPolicy, definition: &TaskDefinition) {
+    if let (Blocking::Queue { max_queue }, MisfireAction::FireAll { limit }) = (&mut policy.blocking, definition.misfire.action) {
+        *max_queue = (*max_queue).max(limit);
+    }
+}

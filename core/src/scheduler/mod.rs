@@ -1,0 +1,506 @@
+//! The scheduler: one replica's mind.
+//!
+//! A machine. Events go in ([`Scheduler::handle_event`]), commands come out ([`Scheduler::poll_command`], until it has none), and
+//! [`Scheduler::poll_timeout`] says when to come back even if nothing happens. Time never goes back on its monotonic side; each event
+//! carries both clocks.
+//!
+//! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, workers and their attempts in
+//! `attempts`, and the way to the store in `commit`.
+//!
+//! # The two rules that everything here follows
+//!
+//! *Memory may run ahead of the store; what leaves the replica may not.* A change is made in memory and marked as to be written;
+//! assignments, acknowledgements and alerts that rest on it are held until its commit has succeeded.
+//!
+//! *Doubt means reloading.* A commit that was refused, or whose outcome nobody knows, makes the owner drop its memory of the partitions
+//! concerned and take them again under a new epoch. Start, takeover and doubt are one path.
+
+mod attempts;
+mod commit;
+mod firing;
+mod ownership;
+mod requests;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::batch::{Batch, CommitOutcome, Snapshot};
+use crate::definition::TaskDefinition;
+use crate::ids::{CommitId, ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use crate::inbox::InboxEntry;
+use crate::instance::{Cause, InstanceRow, State, Transition};
+use crate::limits;
+use crate::protocol::{ToScheduler, ToWorker};
+use crate::ready_queue::ReadyQueue;
+use crate::time::{Millis, Monotonic, Now, Timestamp};
+use crate::wheel::{TimerKey, Wheel};
+
+use attempts::Workers;
+use commit::{InFlight, Pending};
+use ownership::Partition;
+
+/// What can be set. Everything else is in [`limits`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This replica.
+    pub replica: ReplicaId,
+    /// How many partitions the store was laid out for.
+    pub partitions: u16,
+    /// A fire time that is later than this was missed.
+    pub misfire_threshold: Millis,
+}
+
+/// Everything that can happen to a scheduler.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing but the passing of time.
+    Tick,
+    /// The lease of a partition was granted. `requested_at` is when it was asked for.
+    LeaseGranted {
+        /// The partition.
+        partition: PartitionId,
+        /// The new epoch.
+        epoch: Epoch,
+        /// Its commits so far.
+        commit_seq: u64,
+        /// The last number of its sequence that was given out.
+        sequence: u64,
+        /// When the request left.
+        requested_at: Monotonic,
+    },
+    /// Partitions could not be had: somebody else holds them, or the store didn't answer.
+    LeaseRefused {
+        /// The partitions.
+        partitions: Vec<PartitionId>,
+    },
+    /// The store answered a renewal.
+    LeasesRenewed {
+        /// When the request left.
+        requested_at: Monotonic,
+        /// All that were asked for.
+        asked: Vec<(PartitionId, Epoch)>,
+        /// Those of them that somebody else has taken.
+        lost: Vec<PartitionId>,
+    },
+    /// What a new owner needs of a partition.
+    SnapshotLoaded {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch that it was asked for under.
+        epoch: Epoch,
+        /// The partition.
+        snapshot: Snapshot,
+    },
+    /// A snapshot could not be read.
+    SnapshotFailed {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch that it was asked for under.
+        epoch: Epoch,
+    },
+    /// A commit has ended.
+    CommitFinished {
+        /// Which.
+        commit: CommitId,
+        /// How.
+        outcome: CommitOutcome,
+    },
+    /// Somebody has written to an inbox.
+    InboxSignalled,
+    /// The answer to [`Command::ReadInbox`]; empty where the store failed.
+    InboxRead {
+        /// The entries.
+        entries: Vec<InboxEntry>,
+        /// Whether there are more.
+        more: bool,
+    },
+    /// Messages of a worker, in order. A connection begins with a hello.
+    WorkerMessages {
+        /// Its connection.
+        connection: ConnectionId,
+        /// The messages.
+        messages: Vec<ToScheduler>,
+    },
+    /// A worker's connection is gone.
+    WorkerDisconnected {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Fire and assign nothing more; take in results.
+    Quiesce,
+    /// Write what there is to write, give the partitions up and stop.
+    Shutdown,
+}
+
+/// Everything that a scheduler can ask of the world.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Ask for the leases of these partitions.
+    AcquireLeases(Vec<PartitionId>),
+    /// Extend these leases.
+    RenewLeases(Vec<(PartitionId, Epoch)>),
+    /// Give these leases up.
+    ReleaseLeases(Vec<(PartitionId, Epoch)>),
+    /// Read what a new owner needs of a partition.
+    LoadSnapshot {
+        /// The partition.
+        partition: PartitionId,
+        /// Goes back with the answer.
+        epoch: Epoch,
+    },
+    /// Carry this batch out. There is one at a time.
+    Commit(Arc<Batch>),
+    /// Read the oldest inbox entries of these partitions behind `after`.
+    ReadInbox {
+        /// The partitions.
+        partitions: Vec<PartitionId>,
+        /// Only what came later.
+        after: InboxId,
+    },
+    /// Send these messages, in this order.
+    Send {
+        /// The connection.
+        connection: ConnectionId,
+        /// The messages.
+        messages: Vec<ToWorker>,
+    },
+    /// Tell people.
+    Alert(Alert),
+    /// Everything is written and given up.
+    Stopped,
+}
+
+/// What people should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alert {
+    /// A partition was dropped and is taken again.
+    PartitionReloaded {
+        /// The partition.
+        partition: PartitionId,
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// A result came under an older fence, or for an instance that has ended, and was refused.
+    LateResult {
+        /// The instance.
+        instance: InstanceId,
+        /// The fence that it came under.
+        fence: Fence,
+    },
+    /// An instance went to the dead letters.
+    DeadLettered {
+        /// The instance.
+        instance: InstanceId,
+        /// Why.
+        cause: Cause,
+    },
+    /// A worker's lease ended while it held attempts.
+    WorkerLost {
+        /// The worker.
+        worker: crate::ids::WorkerId,
+        /// How many attempts it held.
+        attempts: usize,
+    },
+    /// The wall clock was set back.
+    ClockSteppedBack {
+        /// By how much.
+        by: Millis,
+    },
+    /// Instances wait for a handler that no worker has.
+    NoWorkerFor {
+        /// The handler.
+        handler: Arc<str>,
+    },
+}
+
+/// What a timer of the wheels is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timer {
+    /// A task's cursor comes.
+    Fire(TaskId),
+    /// A delayed or retrying instance becomes due.
+    Due(InstanceId),
+}
+
+/// A timer and the wheel that it is in.
+#[derive(Clone, Copy, Debug)]
+enum Armed {
+    /// In the wheel of the wall clock: cron.
+    Wall(TimerKey),
+    /// In the wheel of the monotonic clock, with its deadline: all others, so that a step of the wall clock doesn't touch them.
+    Monotonic(TimerKey, u64),
+}
+
+/// A task in memory.
+#[derive(Debug)]
+struct Task {
+    version: Version,
+    definition: Arc<TaskDefinition>,
+    partition: PartitionId,
+    next_fire: Option<Timestamp>,
+    timer: Option<Armed>,
+    is_dirty: bool,
+    /// Only where an instance is in progress or waiting: a million idle tasks pay for none.
+    instances: Option<Box<TaskInstances>>,
+}
+
+/// The instances of a task that have not ended.
+#[derive(Debug, Default)]
+struct TaskInstances {
+    in_progress: BTreeSet<InstanceId>,
+    waiting: VecDeque<InstanceId>,
+}
+
+/// An instance in memory: not ended, or ended and about to be written.
+#[derive(Debug)]
+struct Live {
+    row: InstanceRow,
+    definition: Arc<TaskDefinition>,
+    /// State and fence as the store has them, counting the commit in flight; `None`: the store doesn't have the row yet.
+    stored: Option<(State, Fence)>,
+    is_dirty: bool,
+    timer: Option<TimerKey>,
+    sent: Sent,
+    /// Set once the current attempt was asked to end.
+    cancel: Option<(Cause, Option<Arc<str>>)>,
+}
+
+/// Whether the current attempt has left for its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// There is none, or it is held until its commit is through.
+    NotYet,
+    /// Over this connection, with this place among all assignments on it.
+    Over(ConnectionId, u64),
+    /// By an owner before this one, or over a connection that is gone.
+    Unknown,
+}
+
+impl Live {
+    fn change(&mut self, to: State, cause: Cause, at: Timestamp) -> &mut Transition {
+        let from = self.row.transitions.last().map(|last| last.to);
+        assert!(from.is_none_or(|from| from.may_become(to)), "{}: {from:?} -> {to:?} ({cause:?})", self.row.id);
+        self.row.state = to;
+        self.row.transitions.push(Transition {
+            from,
+            to,
+            cause,
+            at,
+            attempt: self.row.attempt,
+            fence: self.row.fence,
+            worker: self.row.worker.as_ref().map(|worker| worker.id.clone()),
+            code: None,
+            detail: None,
+        });
+        self.row.transitions.last_mut().expect("just pushed")
+    }
+}
+
+/// How far the replica has gone towards its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Working,
+    Quiesced,
+    ShuttingDown,
+    Stopped,
+}
+
+/// One replica's mind.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: Config,
+    now: Now,
+    phase: Phase,
+    partitions: Vec<Partition>,
+    tasks: FxHashMap<TaskId, Task>,
+    instances: FxHashMap<InstanceId, Live>,
+    ready: ReadyQueue,
+    workers: Workers,
+    wall_timers: Wheel<Timer>,
+    monotonic_timers: Wheel<Timer>,
+    pending: Pending,
+    in_flight: Option<InFlight>,
+    next_commit: u64,
+    inbox: requests::Inbox,
+    housekeeping_at: Monotonic,
+    commands: VecDeque<Command>,
+    outgoing: BTreeMap<ConnectionId, Vec<ToWorker>>,
+    alerted_handlers: FxHashSet<Arc<str>>,
+}
+
+/// How often leases, workers and the inbox are looked after even if nothing happens.
+const HOUSEKEEPING_INTERVAL: Millis = Millis(500);
+/// A wall clock that goes back by less than this is taken to stand still; by more, or ahead by more than time has passed, to have been set.
+const STEP_MIN: Millis = Millis(1_000);
+
+impl Scheduler {
+    /// A replica that owns nothing yet.
+    pub fn new(config: Config, now: Now) -> Self {
+        assert!(config.partitions >= 1 && config.partitions <= limits::PARTITIONS_MAX);
+        Scheduler {
+            now,
+            phase: Phase::Working,
+            partitions: (0..config.partitions).map(|_| Partition::default()).collect(),
+            tasks: FxHashMap::default(),
+            instances: FxHashMap::default(),
+            ready: ReadyQueue::default(),
+            workers: Workers::default(),
+            wall_timers: Wheel::new(wall_tick(now.wall)),
+            monotonic_timers: Wheel::new(monotonic_tick(now.monotonic)),
+            pending: Pending::default(),
+            in_flight: None,
+            next_commit: 1,
+            inbox: requests::Inbox::default(),
+            housekeeping_at: now.monotonic,
+            commands: VecDeque::new(),
+            outgoing: BTreeMap::new(),
+            alerted_handlers: FxHashSet::default(),
+            config,
+        }
+    }
+
+    /// Takes one event in. Afterwards ask for commands until there are none.
+    pub fn handle_event(&mut self, now: Now, event: Event) {
+        self.set_now(now);
+        match event {
+            Event::Tick => {}
+            Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at } => {
+                self.lease_granted(partition, epoch, commit_seq, sequence, requested_at);
+            }
+            Event::LeaseRefused { partitions } => self.lease_refused(&partitions),
+            Event::LeasesRenewed { requested_at, asked, lost } => self.leases_renewed(requested_at, &asked, &lost),
+            Event::SnapshotLoaded { partition, epoch, snapshot } => self.snapshot_loaded(partition, epoch, snapshot),
+            Event::SnapshotFailed { partition, epoch } => self.snapshot_failed(partition, epoch),
+            Event::CommitFinished { commit, outcome } => self.commit_finished(commit, outcome),
+            Event::InboxSignalled => self.inbox.is_signalled = true,
+            Event::InboxRead { entries, more } => self.inbox_read(entries, more),
+            Event::WorkerMessages { connection, messages } => {
+                for message in messages {
+                    self.worker_message(connection, message);
+                }
+            }
+            Event::WorkerDisconnected { connection } => self.worker_disconnected(connection),
+            Event::Quiesce => self.phase = self.phase.max(Phase::Quiesced),
+            Event::Shutdown => self.phase = self.phase.max(Phase::ShuttingDown),
+        }
+        if self.now.monotonic >= self.housekeeping_at {
+            self.housekeeping_at = self.now.monotonic + HOUSEKEEPING_INTERVAL;
+            self.look_after_leases();
+            self.look_after_workers();
+            self.inbox.is_signalled = true;
+        }
+        self.advance();
+    }
+
+    /// The next thing to do, where there is one. Commits go out before the messages that they make room for.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        if let Some(command) = self.commands.pop_front() {
+            return Some(command);
+        }
+        let (connection, messages) = self.outgoing.pop_first()?;
+        Some(Command::Send { connection, messages })
+    }
+
+    /// When to come back with [`Event::Tick`] at the latest; `None` once stopped.
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        if self.phase == Phase::Stopped {
+            return None;
+        }
+        let mut at = self.housekeeping_at;
+        if self.takes_new_work() {
+            if let Some(deadline) = self.monotonic_timers.next_deadline() {
+                at = at.min(Monotonic(deadline.saturating_sub(MONOTONIC_ORIGIN)));
+            }
+            if let Some(deadline) = self.wall_timers.next_deadline() {
+                at = at.min(self.now.monotonic + Millis(deadline.saturating_sub(wall_tick(self.now.wall))));
+            }
+        }
+        Some(at)
+    }
+
+    /// Tasks in memory.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Instances in memory.
+    pub fn instance_count(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// Whether all partitions are this replica's and loaded.
+    pub fn owns_everything(&self) -> bool {
+        self.partitions.iter().all(Partition::is_owned)
+    }
+
+    /// Everything that follows from what has just changed.
+    fn advance(&mut self) {
+        if self.takes_new_work() {
+            self.fire_due();
+            self.apply_inbox();
+        }
+        if self.phase == Phase::Working {
+            self.assign_ready();
+        }
+        self.read_inbox();
+        self.start_commit();
+        self.finish_shutdown();
+    }
+
+    /// Whether new instances may be made: not while more is waiting to be written, or lives in memory, than is good.
+    fn takes_new_work(&self) -> bool {
+        if self.phase != Phase::Working {
+            return false;
+        }
+        let has_room = self.pending.rows() < limits::BATCH_ROWS_MAX && self.instances.len() < limits::LIVE_INSTANCES_MAX;
+        if !has_room {
+            crate::probe!("backpressure.held");
+        }
+        has_room
+    }
+
+    fn set_now(&mut self, now: Now) {
+        let monotonic = now.monotonic.max(self.now.monotonic);
+        let back = self.now.wall.since(now.wall);
+        if back >= STEP_MIN {
+            crate::probe!("clock.stepped_back");
+            self.now = Now { wall: now.wall, monotonic };
+            self.commands.push_back(Command::Alert(Alert::ClockSteppedBack { by: back }));
+            self.rebuild_wall_timers();
+        } else {
+            self.now = Now { wall: now.wall.max(self.now.wall), monotonic };
+        }
+    }
+
+    fn finish_shutdown(&mut self) {
+        if self.phase == Phase::ShuttingDown && self.in_flight.is_none() && self.pending.is_empty() {
+            let owned = self.owned_leases();
+            if !owned.is_empty() {
+                self.commands.push_back(Command::ReleaseLeases(owned));
+            }
+            self.commands.push_back(Command::Stopped);
+            self.phase = Phase::Stopped;
+        }
+    }
+}
+
+/// The wall clock as the wheel counts it: instants before 1970 are all the same to it.
+fn wall_tick(at: Timestamp) -> u64 {
+    at.0.max(0) as u64
+}
+
+/// Added to the monotonic clock for its wheel, so that deadlines from before its beginning have a place: 139 years.
+const MONOTONIC_ORIGIN: u64 = 1 << 42;
+
+/// The monotonic clock as its wheel counts it.
+fn monotonic_tick(at: Monotonic) -> u64 {
+    at.0.saturating_add(MONOTONIC_ORIGIN)
+}

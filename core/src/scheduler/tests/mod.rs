@@ -1,0 +1,1 @@
+//! Two machines driven by hand.

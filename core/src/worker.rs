@@ -1,0 +1,464 @@
+//! The worker node: a worker's mind.
+//!
+//! A machine like the scheduler, and as much part of safety: it keeps each result until a scheduler has acknowledged it, ends its
+//! attempts when no scheduler has been heard of for its lease, and tells every scheduler the same truth about what it holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::batch::Output;
+use crate::definition::TimeoutAction;
+use crate::guard;
+use crate::guard::Guard;
+use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
+use crate::limits;
+use crate::probe;
+use crate::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use crate::time::{Millis, Monotonic};
+use crate::wheel::{TimerKey, Wheel};
+
+/// What a worker is.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its id, stable over restarts.
+    pub worker: WorkerId,
+    /// This life of it: another one after each start.
+    pub life: WorkerLife,
+    /// How many attempts it runs at once.
+    pub slots: u32,
+    /// The handlers that it knows.
+    pub handlers: Vec<Arc<str>>,
+}
+
+/// Everything that can happen to a worker.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing but the passing of time.
+    Tick,
+    /// A scheduler can be talked to.
+    Connected(ConnectionId),
+    /// A scheduler can't be talked to any more.
+    Disconnected(ConnectionId),
+    /// Messages of a scheduler, in order.
+    Messages {
+        /// The connection to it.
+        connection: ConnectionId,
+        /// The messages.
+        messages: Vec<ToWorker>,
+    },
+    /// A handler has ended.
+    Ended {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+        /// How, by the handler's own account.
+        end: End,
+        /// The exit code of a command or the status of an HTTP call.
+        code: Option<i32>,
+        /// In words.
+        detail: Option<Arc<str>>,
+        /// What it wrote.
+        output: Output,
+    },
+    /// Take nothing more, finish what is there.
+    Drain,
+    /// Ask everything that runs to end.
+    CancelAll,
+}
+
+/// Everything that a worker can ask of the world.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Send these messages, in this order.
+    Send {
+        /// The connection.
+        connection: ConnectionId,
+        /// The messages.
+        messages: Vec<ToScheduler>,
+    },
+    /// Run this attempt.
+    Start(Arc<Assignment>),
+    /// Ask an attempt to end.
+    Cancel {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// End an attempt now.
+    Kill {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
+    /// After a drain: nothing is left, and every report was acknowledged.
+    Drained,
+}
+
+/// A report that was not acknowledged is repeated this often.
+const REPORT_REPEAT: Millis = Millis::from_secs(5);
+
+type Key = (InstanceId, Fence);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timer {
+    /// The attempt's time is over.
+    Timeout(InstanceId, Fence),
+    /// The grace is over.
+    Kill(InstanceId, Fence),
+}
+
+#[derive(Debug)]
+struct Attempt {
+    assignment: Arc<Assignment>,
+    /// Over which connection it came.
+    from: ConnectionId,
+    /// Set once it was asked to end.
+    stopped: Option<Why>,
+    timer: Option<TimerKey>,
+    /// It ran longer than it should and was let go on.
+    overran: bool,
+}
+
+impl Attempt {
+    fn key(&self) -> Key {
+        (self.assignment.instance, self.assignment.fence)
+    }
+}
+
+/// Why an attempt was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Cancelled,
+    TimedOut,
+    SelfFenced,
+}
+
+#[derive(Debug)]
+struct Link {
+    heard_at: Monotonic,
+    heartbeat_at: Monotonic,
+    /// Assignments received over it.
+    received: u64,
+}
+
+/// A report that was not acknowledged.
+#[derive(Debug)]
+struct Kept {
+    report: Report,
+    since: Monotonic,
+}
+
+/// A worker's mind.
+#[derive(Debug)]
+pub struct WorkerNode {
+    config: Config,
+    now: Monotonic,
+    heartbeat: Millis,
+    lease: Millis,
+    links: BTreeMap<ConnectionId, Link>,
+    /// When any scheduler was last heard of.
+    heard_at: Monotonic,
+    /// No scheduler was heard of for the lease, and everything was asked to end.
+    is_fenced: bool,
+    /// One attempt of an instance at a time: two never run side by side here.
+    running: FxHashMap<InstanceId, Attempt>,
+    /// When to look for reports to repeat.
+    repeat_at: Monotonic,
+    reports: BTreeMap<Key, Kept>,
+    timers: Wheel<Timer>,
+    draining: bool,
+    drained: bool,
+    commands: VecDeque<Command>,
+    outgoing: BTreeMap<ConnectionId, Vec<ToScheduler>>,
+}
+
+impl WorkerNode {
+    /// A worker that knows no scheduler yet.
+    pub fn new(config: Config, now: Monotonic) -> Self {
+        assert!(config.slots >= 1);
+        WorkerNode {
+            config,
+            now,
+            heartbeat: limits::HEARTBEAT_INTERVAL,
+            lease: limits::WORKER_LEASE,
+            links: BTreeMap::new(),
+            heard_at: now,
+            is_fenced: false,
+            running: FxHashMap::default(),
+            repeat_at: now + REPORT_REPEAT,
+            reports: BTreeMap::new(),
+            timers: Wheel::new(now.0),
+            draining: false,
+            drained: false,
+            commands: VecDeque::new(),
+            outgoing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one event in. Afterwards ask for commands until there are none.
+    pub fn handle_event(&mut self, now: Monotonic, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Tick => {}
+            Event::Connected(connection) => {
+                let link = Link { heard_at: self.now, heartbeat_at: self.now + self.heartbeat, received: 0 };
+                self.links.insert(connection, link);
+                self.give_account(connection);
+            }
+            Event::Disconnected(connection) => {
+                self.links.remove(&connection);
+                self.outgoing.remove(&connection);
+            }
+            Event::Messages { connection, messages } => {
+                for message in messages {
+                    self.message(connection, message);
+                }
+            }
+            Event::Ended { instance, fence, end, code, detail, output } => {
+                self.ended(instance, fence, end, code, detail, output);
+            }
+            Event::Drain => {
+                self.draining = true;
+                self.tell_everyone(&ToScheduler::Draining);
+            }
+            Event::CancelAll => self.stop_all(Why::Cancelled),
+        }
+        self.run_timers();
+        self.keep_in_touch();
+        self.fence_self();
+        if self.draining && !self.drained && self.running.is_empty() && self.reports.is_empty() {
+            self.drained = true;
+            self.commands.push_back(Command::Drained);
+        }
+    }
+
+    /// The next thing to do, where there is one.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        if let Some(command) = self.commands.pop_front() {
+            return Some(command);
+        }
+        let (connection, messages) = self.outgoing.pop_first()?;
+        Some(Command::Send { connection, messages })
+    }
+
+    /// When to come back with [`Event::Tick`] at the latest; `None`: not before something happens.
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        let heartbeats = self.links.values().map(|link| link.heartbeat_at).min();
+        let timers = self.timers.next_deadline().map(Monotonic);
+        let repeats = (!self.reports.is_empty()).then_some(self.repeat_at);
+        let fencing = (!self.running.is_empty() && !self.is_fenced).then(|| self.heard_at + self.lease);
+        [heartbeats, timers, repeats, fencing].into_iter().flatten().min().map(|at| at.max(self.now + Millis(1)))
+    }
+
+    /// Attempts that run.
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Reports that were not acknowledged.
+    pub fn report_count(&self) -> usize {
+        self.reports.len()
+    }
+
+    fn message(&mut self, connection: ConnectionId, message: ToWorker) {
+        let Some(link) = self.links.get_mut(&connection) else { return };
+        link.heard_at = self.now;
+        self.heard_at = self.now;
+        self.is_fenced = false;
+        match message {
+            ToWorker::Welcome { heartbeat, lease } => {
+                self.heartbeat = heartbeat;
+                self.lease = lease;
+                link.heartbeat_at = self.now + heartbeat;
+            }
+            ToWorker::Alive => {}
+            ToWorker::GiveAccount => self.give_account(connection),
+            ToWorker::Assign(assignment) => {
+                link.received += 1;
+                self.assigned(connection, assignment);
+            }
+            ToWorker::Cancel { instance, fence } => self.stop((instance, fence), Why::Cancelled),
+            ToWorker::Acknowledge { instance, fence } => {
+                self.reports.remove(&(instance, fence));
+            }
+        }
+    }
+
+    /// All that this worker holds, and all that it has to report.
+    fn give_account(&mut self, connection: ConnectionId) {
+        let running = self.running.values().map(Attempt::key);
+        let mut running: Vec<_> =
+            running.chain(self.reports.keys().copied()).map(|(instance, fence)| Running { instance, fence }).collect();
+        running.sort_unstable_by_key(|running| (running.instance, running.fence));
+        let hello = Hello {
+            worker: self.config.worker.clone(),
+            life: self.config.life,
+            slots: self.config.slots,
+            handlers: self.config.handlers.clone(),
+            draining: self.draining,
+            running,
+            received: self.links[&connection].received,
+        };
+        self.send(connection, ToScheduler::Hello(hello));
+        let reports: Vec<_> = self.reports.values().map(|kept| kept.report.clone()).collect();
+        for report in reports {
+            self.send(connection, ToScheduler::Finished(report));
+        }
+    }
+
+    fn assigned(&mut self, connection: ConnectionId, assignment: Arc<Assignment>) {
+        let key @ (instance, fence) = (assignment.instance, assignment.fence);
+        if self.attempt(key).is_some() || self.reports.contains_key(&key) {
+            return;
+        }
+        // One under another fence is still being ended.
+        if self.running.contains_key(&instance)
+            || self.draining
+            || self.running.len() >= self.config.slots as usize
+            || !self.config.handlers.contains(&assignment.handler.name)
+        {
+            self.send(connection, ToScheduler::Returned { instance, fence });
+            return;
+        }
+        let timer = assignment.timeout.after.map(|after| self.timers.insert((self.now + after).0, Timer::Timeout(instance, fence)));
+        let attempt = Attempt { assignment: assignment.clone(), from: connection, stopped: None, timer, overran: false };
+        self.running.insert(instance, attempt);
+        self.commands.push_back(Command::Start(assignment));
+        self.send(connection, ToScheduler::Started { instance, fence });
+    }
+
+    fn stop(&mut self, key: Key, why: Why) {
+        let Some(attempt) = self.attempt(key) else { return };
+        if attempt.stopped.is_some() {
+            return;
+        }
+        attempt.stopped = Some(why);
+        let (timer, grace) = (attempt.timer.take(), attempt.assignment.timeout.grace);
+        timer.map(|timer| self.timers.cancel(timer));
+        let timer = self.timers.insert((self.now + grace).0, Timer::Kill(key.0, key.1));
+        self.attempt(key).expect("looked up above").timer = Some(timer);
+        self.commands.push_back(Command::Cancel { instance: key.0, fence: key.1 });
+    }
+
+    fn attempt(&mut self, key: Key) -> Option<&mut Attempt> {
+        self.running.get_mut(&key.0).filter(|attempt| attempt.assignment.fence == key.1)
+    }
+
+    fn stop_all(&mut self, why: Why) {
+        let mut keys: Vec<_> = self.running.values().map(Attempt::key).collect();
+        keys.sort_unstable();
+        for key in keys {
+            self.stop(key, why);
+        }
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((_, timer)) = self.timers.pop_due(self.now.0) {
+            match timer {
+                Timer::Timeout(instance, fence) => {
+                    let Some(attempt) = self.attempt((instance, fence)) else { continue };
+                    attempt.timer = None;
+                    match attempt.assignment.timeout.action {
+                        TimeoutAction::Kill => self.stop((instance, fence), Why::TimedOut),
+                        TimeoutAction::Wait => attempt.overran = true,
+                    }
+                }
+                Timer::Kill(instance, fence) => {
+                    if let Some(attempt) = self.attempt((instance, fence)) {
+                        attempt.timer = None;
+                        self.commands.push_back(Command::Kill { instance, fence });
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, instance: InstanceId, fence: Fence, end: End, code: Option<i32>, detail: Option<Arc<str>>, output: Output) {
+        let key = (instance, fence);
+        if self.attempt(key).is_none() {
+            return;
+        }
+        let attempt = self.running.remove(&instance).expect("looked up above");
+        if let Some(timer) = attempt.timer {
+            self.timers.cancel(timer);
+        }
+        let limit = attempt.assignment.timeout.after.map_or(0, |after| after.0);
+        let (end, detail) = match (attempt.stopped, end) {
+            (None, end) if attempt.overran => {
+                let text = format!(
+                    "ran longer than its timeout of {limit} ms and was let go on{}",
+                    detail.map(|detail| format!("; {detail}")).unwrap_or_default()
+                );
+                (end, Some(Arc::from(text)))
+            }
+            (None, end) => (end, detail),
+            (Some(Why::TimedOut), _) => (End::TimedOut, Some(Arc::from(format!("ended after its timeout of {limit} ms")))),
+            // It was done before it was told.
+            (Some(_), End::Succeeded) => (End::Succeeded, detail),
+            (Some(Why::SelfFenced), _) => (End::Cancelled, Some(Arc::from("ended because no scheduler was heard of"))),
+            (Some(Why::Cancelled), _) => (End::Cancelled, detail),
+        };
+        let report = Report { instance, fence, end, code, detail, output };
+        match self.links.contains_key(&attempt.from) {
+            true => self.send(attempt.from, ToScheduler::Finished(report.clone())),
+            false => self.tell_everyone(&ToScheduler::Finished(report.clone())),
+        }
+        if guard!(Guard::ResultKeptUntilAcknowledged, false) {
+            return;
+        }
+        self.reports.insert(key, Kept { report, since: self.now });
+    }
+
+    fn keep_in_touch(&mut self) {
+        let now = self.now;
+        let mut quiet = Vec::new();
+        for (connection, link) in &mut self.links {
+            if link.heartbeat_at <= now {
+                link.heartbeat_at = now + self.heartbeat;
+                quiet.push(*connection);
+            }
+        }
+        for connection in quiet {
+            self.send(connection, ToScheduler::Heartbeat);
+        }
+        if now < self.repeat_at {
+            return;
+        }
+        self.repeat_at = now + REPORT_REPEAT;
+        let old = self.reports.values().filter(|kept| now.since(kept.since) >= REPORT_REPEAT);
+        let again: Vec<_> = old.map(|kept| kept.report.clone()).collect();
+        for report in again {
+            self.tell_everyone(&ToScheduler::Finished(report));
+        }
+    }
+
+    /// Somebody else may have been given what this worker runs.
+    fn fence_self(&mut self) {
+        if self.running.is_empty() || self.is_fenced {
+            return;
+        }
+        if !guard!(Guard::WorkerSelfFences, self.now.since(self.heard_at) < self.lease) {
+            probe!("worker.self_fenced");
+            self.is_fenced = true;
+            self.stop_all(Why::SelfFenced);
+        }
+    }
+
+    fn send(&mut self, connection: ConnectionId, message: ToScheduler) {
+        if self.links.contains_key(&connection) {
+            self.outgoing.entry(connection).or_default().push(message);
+        }
+    }
+
+    fn tell_everyone(&mut self, message: &ToScheduler) {
+        let connections: Vec<_> = self.links.keys().copied().collect();
+        for connection in connections {
+            self.send(connection, message.clone());
+        }
+    }
+}
