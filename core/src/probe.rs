@@ -4,7 +4,8 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 19] = [
+pub const CATALOGUE: [&str; 20] = [
+    "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
     "misfire.coalesced",

@@ -4,8 +4,8 @@
 //!
 //! # Levels
 //!
-//! Eight levels of 256 slots. The level of a timer is the highest byte in which its deadline differs from the present, its slot is the
-//! value of that byte:
+//! Eight levels of 256 slots. The level of a timer is the highest byte in which its deadline differs from the present; its slot is the
+//! value of that byte.
 //!
 //! | level | a slot spans | the level spans |
 //! | ----- | ------------ | --------------- |
@@ -18,114 +18,118 @@
 //! | 6     | 8 900 y      | 2.3 million y   |
 //! | 7     | 2.3 M y      | every `u64`     |
 //!
-//! Eight bytes are a whole `u64`, so nothing is too far ahead and there is no overflow list. When the present reaches a slot of an upper
-//! level, its timers move to the levels below: at most seven moves in the life of a timer, two for one that is an hour ahead. A timer
-//! always sits where its deadline and the present say, so its slot is computed and never stored, all timers of one deadline share a
-//! slot at every moment, and the first occupied slot of the lowest occupied level is the next in time. Two bitmaps find that
-//! slot in two instructions, so a jump over ten years costs no more than one over ten milliseconds.
+//! Eight bytes are a whole `u64`: nothing is too far ahead, and there is no overflow list. When the present reaches a slot of an
+//! upper level, its timers move to the levels below, at most seven times in the life of a timer and twice for one that is an hour
+//! ahead. So deadline and present alone say where a timer is: its slot is computed and never stored, timers with the same deadline
+//! share a slot at every moment, and the first occupied slot of the lowest occupied level is the next in time. Two bitmaps find that
+//! slot in two instructions, and a jump over ten years costs no more than one over ten milliseconds.
 //!
 //! # Memory
 //!
-//! A table holds the timers, 16 bytes each beside the payload; a slot is a chain of blocks of 63 table indices. At ten million timers the cost is cache
-//! misses, and this way moving a timer down reads indices in sequence and misses once, on the timer itself, with many such reads
-//! in flight; a list linked through the timers waits for each miss before it knows the next. Table and blocks grow chunk by
-//! chunk, so growing neither copies nor doubles. Freed places are used again; memory stays at its highest.
+//! With ten million timers, time goes to cache misses. A slot therefore holds its timers themselves, payload included, in blocks that
+//! are read and written in sequence. A list linked through one table misses at each step of each move, and even a slot of table
+//! indices misses once for each timer. All that is asked of a timer on its way is whether it still waits, and that is one bit in a
+//! set small enough to stay in the cache. The table beside it, where keys point, is touched by `insert` and `cancel` alone, and grows
+//! chunk by chunk, which neither copies nor doubles. What has been freed is used again; the whole stays at its largest.
 //!
-//! Cancelling marks the timer and leaves its index where it is. A slot where the cancelled outnumber the rest is swept, so they never take
-//! more than the living do, apart from a block a slot.
-//!
-//! # Order
-//!
-//! Timers come out by deadline, those of the same deadline in order of insertion. A deadline that has passed when it is inserted
-//! counts as the present.
-
-use std::collections::VecDeque;
-use std::ops::{Index, IndexMut};
+//! Cancelling clears the bit and leaves the entry. A slot where the cancelled outnumber the waiting is swept, so they never take up
+//! more than the waiting do, give or take a block a slot.
 
 /// Bits of a deadline that one level looks at.
 const LEVEL_BITS: u32 = 8;
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(LEVEL_BITS) as usize;
 const SLOTS: usize = LEVELS * SLOTS_PER_LEVEL;
-/// Timers in a block: with the link it fills four cache lines.
+/// From this level on, a slot's timers may differ in the upper half of their deadlines.
+const FAR_SLOTS: usize = (32 / LEVEL_BITS as usize + 1) * SLOTS_PER_LEVEL;
+/// Timers in a block.
 const BLOCK_TIMERS: usize = 128;
-/// Stands for no block, or no timer.
-const NONE: u32 = u32::MAX;
+/// Places in a chunk of the table.
+const CHUNK_PLACES: usize = 1 << 14;
 
-/// Timers waiting for their deadlines, each carrying a `T`.
+/// Timers that wait for their deadlines, each carrying a `T`.
 #[derive(Debug)]
 pub struct Wheel<T> {
-    /// Every deadline before this has been handed out.
+    /// The present: no deadline before it is still here.
     elapsed: u64,
-    /// Timers that are neither fired nor cancelled.
+    /// Timers that wait.
     len: usize,
-    timers: Chunks<Timer<T>>,
-    free_timer: u32,
+    /// What keys point to, in chunks.
+    places: Vec<Vec<Place>>,
+    /// Places to use again.
+    free: Vec<u32>,
+    /// A bit for each place whose timer waits.
+    waiting: Vec<u64>,
+    /// Level after level.
+    slots: Box<[Slot<T>]>,
+    occupied: Occupied,
     /// Blocks to use again.
-    spare: Vec<Block>,
-    /// Level after level, so that the lowest occupied index is the next in time.
-    slots: Box<[Slot]>,
-    /// A bit for each slot that isn't empty.
-    occupied: [u64; SLOTS / 64],
-    /// A bit for each word of `occupied` that isn't zero.
-    occupied_words: u32,
+    spare: Vec<Block<T>>,
 }
 
-/// Names a timer for as long as it waits. A key whose timer fired or was cancelled stays harmless: it can only be mistaken for
-/// another's after its place was used two thousand million times more.
+/// Names a timer while it waits. Afterwards the key is stale and does nothing; it could only be taken for another timer's after 2³²
+/// more timers in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey {
-    index: u32,
+    place: u32,
     generation: u32,
 }
 
-#[derive(Debug)]
-struct Timer<T> {
+/// What is known of a timer apart from its entry.
+#[derive(Clone, Copy, Debug)]
+struct Place {
     deadline: u64,
-    payload: T,
-    /// Odd while the timer waits. Grows by one when it is inserted, fired or cancelled.
+    /// How many timers were here before.
     generation: u32,
-    /// The next free place, while this one is free.
-    next_free: u32,
 }
 
-impl<T> Timer<T> {
-    fn waits(&self) -> bool {
-        self.generation % 2 == 1
+/// A queue of timers. Fills one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot<T> {
+    /// The blocks before the last, each full.
+    full: Vec<Block<T>>,
+    last: Block<T>,
+    /// Entries at the start that were taken out.
+    taken: usize,
+    /// Cancelled entries among those that are left.
+    cancelled: usize,
+}
+
+impl<T> Slot<T> {
+    /// Entries that are left.
+    fn len(&self) -> usize {
+        self.full.len() * BLOCK_TIMERS + self.last.len() - self.taken
     }
 }
 
-/// A queue of timers in blocks, full but for the first and the last.
-#[derive(Debug, Default)]
-struct Slot {
-    blocks: VecDeque<Block>,
-    /// Where the queue begins in the first block.
-    start: usize,
-    /// Timers in the queue, the cancelled ones included.
-    len: u32,
-    cancelled: u32,
+type Block<T> = Vec<Entry<T>>;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<T> {
+    payload: T,
+    place: u32,
+    /// The lower half of the deadline; the slot knows the rest.
+    deadline_low: u32,
 }
 
-type Block = Box<[Entry; BLOCK_TIMERS]>;
-
-/// A timer in a slot, with enough of its deadline to move down without a look at the table.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    timer: u32,
-    deadline_low: u32,
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Slot { full: Vec::new(), last: Vec::new(), taken: 0, cancelled: 0 }
+    }
 }
 
 /// The slot of a deadline that isn't before the present.
 fn slot_for(elapsed: u64, deadline: u64) -> usize {
-    let level = (elapsed ^ deadline | 1).ilog2() / LEVEL_BITS;
+    let level = ((elapsed ^ deadline) | 1).ilog2() / LEVEL_BITS;
     let byte = (deadline >> (level * LEVEL_BITS)) as usize % SLOTS_PER_LEVEL;
     level as usize * SLOTS_PER_LEVEL + byte
 }
 
-/// The first tick of a slot that isn't before the present.
+/// The first tick of a slot.
 fn slot_start(elapsed: u64, slot: usize) -> u64 {
     let shift = (slot / SLOTS_PER_LEVEL) as u32 * LEVEL_BITS;
-    let upper = elapsed >> shift & !(SLOTS_PER_LEVEL as u64 - 1);
+    let upper = (elapsed >> shift) & !(SLOTS_PER_LEVEL as u64 - 1);
     (upper | (slot % SLOTS_PER_LEVEL) as u64) << shift
 }
 
@@ -135,80 +139,75 @@ impl<T: Copy> Wheel<T> {
         Wheel {
             elapsed: start,
             len: 0,
-            timers: Chunks::default(),
-            free_timer: NONE,
-            spare: Vec::new(),
+            places: Vec::new(),
+            free: Vec::new(),
+            waiting: Vec::new(),
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-            occupied: [0; SLOTS / 64],
-            occupied_words: 0,
+            occupied: Occupied::default(),
+            spare: Vec::new(),
         }
     }
 
-    /// Adds a timer. One whose deadline isn't after the present comes with the next [`pop_due`](Self::pop_due).
+    /// Adds a timer. A deadline that has passed counts as the present: the timer comes with the next [`pop_due`](Self::pop_due).
     ///
     /// # Panics
     ///
-    /// With 2³² timers in the wheel.
+    /// Where 2³² timers wait already.
     pub fn insert(&mut self, deadline: u64, payload: T) -> TimerKey {
-        let index = self.free_timer;
-        let key = if index == NONE {
-            let index = self.timers.push(Timer { deadline, payload, generation: 1, next_free: NONE });
-            TimerKey { index, generation: 1 }
-        } else {
-            let timer = &mut self.timers[index];
-            self.free_timer = timer.next_free;
-            let generation = timer.generation.wrapping_add(1);
-            *timer = Timer { deadline, payload, generation, next_free: NONE };
-            TimerKey { index, generation }
-        };
-        self.len += 1;
         let deadline = deadline.max(self.elapsed);
-        self.append(slot_for(self.elapsed, deadline), Entry { timer: key.index, deadline_low: deadline as u32 });
+        let key = self.claim_place(deadline);
+        self.waiting[key.place as usize / 64] |= 1 << (key.place % 64);
+        self.len += 1;
+        self.append(slot_for(self.elapsed, deadline), Entry { payload, place: key.place, deadline_low: deadline as u32 });
         key
     }
 
-    /// Takes a timer out and returns its payload; `None` where it fired or was cancelled before. Constant time, amortised.
-    pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
-        let timer = self.timers.get_mut(key.index)?;
-        if timer.generation != key.generation {
-            return None;
+    /// Takes a timer out. False where the key is stale: its timer came or was cancelled before. Constant time, amortised: now and then
+    /// it sweeps a slot.
+    pub fn cancel(&mut self, key: TimerKey) -> bool {
+        let chunk = self.places.get(key.place as usize / CHUNK_PLACES);
+        let Some(&Place { deadline, generation }) = chunk.and_then(|chunk| chunk.get(key.place as usize % CHUNK_PLACES)) else {
+            return false;
+        };
+        if generation != key.generation || !self.waits(key.place) {
+            return false;
         }
-        timer.generation = timer.generation.wrapping_add(1);
-        let (deadline, payload) = (timer.deadline, timer.payload);
-        self.len -= 1;
-        let index = slot_for(self.elapsed, deadline.max(self.elapsed));
+        self.settle(key.place);
+        let index = slot_for(self.elapsed, deadline);
         let slot = &mut self.slots[index];
         slot.cancelled += 1;
-        if slot.cancelled == slot.len || slot.cancelled > (slot.len / 2).max(BLOCK_TIMERS as u32) {
+        let waiting = slot.len() - slot.cancelled;
+        if waiting == 0 || slot.cancelled > waiting.max(BLOCK_TIMERS) {
             self.redistribute(index);
         }
-        Some(payload)
+        true
     }
 
-    /// The next timer that is due at `now`, with its deadline. Called until there is none left, it brings the present to `now`. Time
-    /// never goes back: an earlier `now` counts as the present.
+    /// The next timer that is due at `now`, with its deadline: in order of deadlines, and of insertion where they are equal. Once it
+    /// has returned `None`, the present is `now`. Time never goes back: an earlier `now` counts as the present.
     pub fn pop_due(&mut self, now: u64) -> Option<(u64, T)> {
         let now = now.max(self.elapsed);
-        while let Some(slot) = self.first_slot() {
-            let start = slot_start(self.elapsed, slot);
+        while let Some(index) = self.occupied.first() {
+            let start = slot_start(self.elapsed, index);
             if start > now {
                 break;
             }
             self.elapsed = start;
-            if slot >= SLOTS_PER_LEVEL {
-                self.redistribute(slot);
-            } else if let Some(due) = self.pop_front(slot) {
-                return Some(due);
+            if index >= SLOTS_PER_LEVEL {
+                crate::probe!("wheel.cascaded");
+                self.redistribute(index);
+            } else if let Some(payload) = self.pop_front(index) {
+                return Some((start, payload));
             }
         }
         self.elapsed = now;
         None
     }
 
-    /// When to call [`pop_due`](Self::pop_due) again: never after the earliest deadline, and exactly then where that is less than a
-    /// level-0 turn away; otherwise at the latest when its slot begins. `None` where nothing waits.
+    /// When to call [`pop_due`](Self::pop_due) again; `None` where nothing waits. Never later than the earliest deadline, and exactly
+    /// that once it is on level 0.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.first_slot().map(|slot| slot_start(self.elapsed, slot))
+        self.occupied.first().map(|index| slot_start(self.elapsed, index))
     }
 
     /// Timers that wait.
@@ -221,172 +220,152 @@ impl<T: Copy> Wheel<T> {
         self.len == 0
     }
 
-    /// Memory that the wheel holds, in bytes, free places included.
+    /// The memory that the wheel holds, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + size_of_val(&*self.slots)
-            + self.timers.memory_bytes()
-            + (self.spare.capacity() * 8 + self.spare.len() * 1024)
-            + self.slots.iter().map(|s| s.blocks.capacity() * 8 + s.blocks.len() * 1024).sum::<usize>()
+        let places: usize = self.places.iter().map(|chunk| chunk.capacity() * size_of::<Place>()).sum();
+        let headers = self.places.capacity() * size_of::<Vec<Place>>() + self.spare.capacity() * size_of::<Block<T>>();
+        let queues: usize = self.slots.iter().map(|slot| slot.full.capacity() * size_of::<Block<T>>()).sum();
+        let blocks =
+            self.spare.len() + self.slots.iter().map(|slot| slot.full.len() + usize::from(slot.last.capacity() > 0)).sum::<usize>();
+        let sets = self.free.capacity() * size_of::<u32>() + self.waiting.capacity() * size_of::<u64>();
+        let fixed = size_of::<Self>() + size_of_val(&*self.slots);
+        fixed + places + headers + queues + blocks * BLOCK_TIMERS * size_of::<Entry<T>>() + sets
     }
 
-    fn first_slot(&self) -> Option<usize> {
-        let word = self.occupied_words.trailing_zeros() as usize;
-        self.occupied.get(word).map(|bits| word * 64 + bits.trailing_zeros() as usize)
-    }
-
-    /// Appends a timer to the slot of its deadline.
-    fn append(&mut self, slot_index: usize, entry: Entry) {
-        let slot = &mut self.slots[slot_index];
-        let at = (slot.start + slot.len as usize) % BLOCK_TIMERS;
-        if at == 0 {
-            let block = self.spare.pop().unwrap_or_else(|| Box::new([Entry { timer: NONE, deadline_low: 0 }; BLOCK_TIMERS]));
-            slot.blocks.push_back(block);
+    fn claim_place(&mut self, deadline: u64) -> TimerKey {
+        if let Some(index) = self.free.pop() {
+            let generation = self.place(index).generation.wrapping_add(1);
+            self.places[index as usize / CHUNK_PLACES][index as usize % CHUNK_PLACES] = Place { deadline, generation };
+            return TimerKey { place: index, generation };
         }
-        if slot.len == 0 {
-            self.occupied[slot_index / 64] |= 1 << (slot_index % 64);
-            self.occupied_words |= 1 << (slot_index / 64);
+        if self.places.last().is_none_or(|chunk| chunk.len() == CHUNK_PLACES) {
+            // The first chunk starts small, for the many wheels that stay so.
+            self.places.push(Vec::with_capacity(if self.places.is_empty() { BLOCK_TIMERS } else { CHUNK_PLACES }));
         }
-        slot.len += 1;
-        slot.blocks.back_mut().unwrap()[at] = entry;
+        let full_chunks = self.places.len() - 1;
+        let chunk = &mut self.places[full_chunks];
+        let index = full_chunks * CHUNK_PLACES + chunk.len();
+        chunk.push(Place { deadline, generation: 0 });
+        if index.is_multiple_of(64) {
+            self.waiting.push(0);
+        }
+        TimerKey { place: u32::try_from(index).expect("fewer than 2³² timers"), generation: 0 }
     }
 
-    fn redistribute(&mut self, index: usize) {
-        let upper = slot_start(self.elapsed, index) >> 32 << 32;
-        let mut slot = self.vacate(index);
-        let mut left = slot.len as usize;
-        let mut start = slot.start;
-        for block in slot.blocks.drain(..) {
-            let end = (start + left).min(BLOCK_TIMERS);
-            let entries = &block[start..end];
-            left -= end - start;
-            start = 0;
-            if index >= 256 && index < 512 && slot.cancelled == 0 {
-                let mut waits = [(0, 0); BLOCK_TIMERS];
-                for (waits, entry) in waits.iter_mut().zip(entries) {
-                    let timer = &self.timers[entry.timer];
-                    *waits = (timer.deadline, timer.generation);
-                }
-                for (waits, &entry) in waits.iter().zip(entries) {
-                    if waits.1 % 2 == 1 {
-                        self.append(waits.0 as usize % 256, entry);
-                    } else {
-                        self.release_timer(entry.timer);
-                    }
-                }
+    fn place(&self, index: u32) -> Place {
+        self.places[index as usize / CHUNK_PLACES][index as usize % CHUNK_PLACES]
+    }
+
+    fn waits(&self, place: u32) -> bool {
+        self.waiting[place as usize / 64] & 1 << (place % 64) != 0
+    }
+
+    /// Marks a timer as not waiting any more. Its place becomes free when its entry goes.
+    fn settle(&mut self, place: u32) {
+        self.waiting[place as usize / 64] &= !(1 << (place % 64));
+        self.len -= 1;
+    }
+
+    fn append(&mut self, index: usize, entry: Entry<T>) {
+        let slot = &mut self.slots[index];
+        if slot.last.is_empty() || slot.last.len() == BLOCK_TIMERS {
+            let block = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_TIMERS));
+            let full = std::mem::replace(&mut slot.last, block);
+            if full.is_empty() {
+                self.occupied.insert(index);
             } else {
-                for &entry in entries {
-                    let deadline = if index >= 5 * 256 { self.timers[entry.timer].deadline } else { upper | u64::from(entry.deadline_low) };
-                    let to = slot_for(self.elapsed, deadline.max(self.elapsed));
-                    if (to >= 256 && to != index) || self.timers[entry.timer].waits() {
-                        self.append(to, entry);
-                    } else {
-                        self.release_timer(entry.timer);
-                    }
-                }
+                slot.full.push(full);
             }
-            self.spare.push(block);
+        }
+        slot.last.push(entry);
+    }
+
+    /// Empties a slot and puts those of its timers that wait where they belong now: on the levels below if its time has come, and back
+    /// into the slot, in the same order, if it is only swept.
+    fn redistribute(&mut self, index: usize) {
+        let deadline_high = slot_start(self.elapsed, index) >> 32 << 32;
+        let slot = self.vacate(index);
+        let mut taken = slot.taken;
+        for block in slot.full.into_iter().chain([slot.last]) {
+            let entries = &block[taken.min(block.len())..];
+            taken -= block.len() - entries.len();
+            // Asked of the whole block first: a branch on each answer would make the reads wait for one another.
+            let mut waits = [false; BLOCK_TIMERS];
+            for (waits, entry) in waits.iter_mut().zip(entries) {
+                *waits = self.waits(entry.place);
+            }
+            for (&waits, &entry) in waits.iter().zip(entries) {
+                if !waits {
+                    self.free.push(entry.place);
+                    continue;
+                }
+                let near = deadline_high | u64::from(entry.deadline_low);
+                let deadline = if index < FAR_SLOTS { near } else { self.place(entry.place).deadline };
+                self.append(slot_for(self.elapsed, deadline), entry);
+            }
+            self.recycle(block);
         }
     }
 
-    /// Takes the first timer that still waits out of a slot.
-    fn pop_front(&mut self, index: usize) -> Option<(u64, T)> {
+    /// Takes the first timer that waits out of a slot of level 0.
+    fn pop_front(&mut self, index: usize) -> Option<T> {
         loop {
             let slot = &mut self.slots[index];
-            if slot.len == 0 {
-                return None;
+            let block = slot.full.get(slot.taken / BLOCK_TIMERS).unwrap_or(&slot.last);
+            let entry = *block.get(slot.taken % BLOCK_TIMERS)?;
+            slot.taken += 1;
+            if slot.len() == 0 {
+                let slot = self.vacate(index);
+                slot.full.into_iter().for_each(|block| self.recycle(block));
+                self.recycle(slot.last);
             }
-            let timer_index = slot.blocks.front()?[slot.start].timer;
-            slot.start += 1;
-            slot.len -= 1;
-            if slot.len == 0 || slot.start == BLOCK_TIMERS {
-                slot.start = 0;
-                self.spare.extend(slot.blocks.pop_front());
+            self.free.push(entry.place);
+            if self.waits(entry.place) {
+                self.settle(entry.place);
+                return Some(entry.payload);
             }
-            let cleared = slot.len == 0;
-            if cleared {
-                slot.cancelled = 0;
-                self.clear(index);
-            }
-            let timer = &mut self.timers[timer_index];
-            if timer.waits() {
-                timer.generation = timer.generation.wrapping_add(1);
-                let due = (timer.deadline, timer.payload);
-                self.len -= 1;
-                self.release_timer(timer_index);
-                return Some(due);
-            }
-            self.release_timer(timer_index);
-            if !cleared {
-                self.slots[index].cancelled -= 1;
-            }
+            let slot = &mut self.slots[index];
+            slot.cancelled = slot.cancelled.saturating_sub(1);
         }
     }
 
-    fn clear(&mut self, index: usize) {
-        let word = &mut self.occupied[index / 64];
-        *word &= !(1 << (index % 64));
-        if *word == 0 {
-            self.occupied_words &= !(1 << (index / 64));
-        }
-    }
-
-    fn vacate(&mut self, index: usize) -> Slot {
-        self.clear(index);
+    fn vacate(&mut self, index: usize) -> Slot<T> {
+        self.occupied.remove(index);
         std::mem::take(&mut self.slots[index])
     }
 
-    fn release_timer(&mut self, index: u32) {
-        self.timers[index].next_free = std::mem::replace(&mut self.free_timer, index);
+    fn recycle(&mut self, mut block: Block<T>) {
+        block.clear();
+        self.spare.push(block);
     }
 }
 
-/// A vector that grows without moving what it holds.
-#[derive(Debug)]
-struct Chunks<T> {
-    chunks: Vec<Vec<T>>,
+/// The set of slots that aren't empty.
+#[derive(Debug, Default)]
+struct Occupied {
+    words: [u64; SLOTS / 64],
+    /// A bit for each word that isn't zero.
+    summary: u32,
 }
 
-impl<T> Default for Chunks<T> {
-    fn default() -> Self {
-        Chunks { chunks: Vec::new() }
+impl Occupied {
+    fn insert(&mut self, slot: usize) {
+        self.words[slot / 64] |= 1 << (slot % 64);
+        self.summary |= 1 << (slot / 64);
     }
-}
 
-impl<T> Chunks<T> {
-    /// Items in a chunk: a power of two that makes it 32 to 64 KiB.
-    const ITEMS: usize = 1 << (524_288 / size_of::<T>()).ilog2();
-
-    fn push(&mut self, item: T) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::ITEMS) {
-            self.chunks.push(Vec::with_capacity(Self::ITEMS));
+    fn remove(&mut self, slot: usize) {
+        self.words[slot / 64] &= !(1 << (slot % 64));
+        if self.words[slot / 64] == 0 {
+            self.summary &= !(1 << (slot / 64));
         }
-        let last = self.chunks.len() - 1;
-        let index = last * Self::ITEMS + self.chunks[last].len();
-        assert!(index < NONE as usize, "more than 2³² timers");
-        self.chunks[last].push(item);
-        index as u32
     }
 
-    fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.chunks.get_mut(index as usize / Self::ITEMS)?.get_mut(index as usize % Self::ITEMS)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.chunks.capacity() * size_of::<Vec<T>>() + self.chunks.len() * Self::ITEMS * size_of::<T>()
-    }
-}
-
-impl<T> Index<u32> for Chunks<T> {
-    type Output = T;
-    fn index(&self, index: u32) -> &T {
-        &self.chunks[index as usize / Self::ITEMS][index as usize % Self::ITEMS]
-    }
-}
-
-impl<T> IndexMut<u32> for Chunks<T> {
-    fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.chunks[index as usize / Self::ITEMS][index as usize % Self::ITEMS]
+    /// The first of them, which is the next in time: an occupied slot is never behind the present, and an upper level is later than
+    /// every level below it.
+    fn first(&self) -> Option<usize> {
+        let word = self.summary.trailing_zeros() as usize;
+        self.words.get(word).map(|bits| word * 64 + bits.trailing_zeros() as usize)
     }
 }
 

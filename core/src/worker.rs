@@ -339,7 +339,7 @@ impl WorkerNode {
         }
         attempt.stopped = Some(why);
         let (timer, grace) = (attempt.timer.take(), attempt.assignment.timeout.grace);
-        timer.and_then(|timer| self.timers.cancel(timer));
+        timer.map(|timer| self.timers.cancel(timer));
         let timer = self.timers.insert((self.now + grace).0, Timer::Kill(key.0, key.1));
         self.attempt(key).expect("looked up above").timer = Some(timer);
         self.commands.push_back(Command::Cancel { instance: key.0, fence: key.1 });

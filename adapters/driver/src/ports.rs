@@ -137,7 +137,8 @@ pub trait Store: Send + Sync + 'static {
     /// How many partitions the store was laid out for.
     fn partitions(&self) -> u16;
 
-    /// Takes the leases of these partitions that are free, have run out, or are `replica`'s own, each under a new epoch.
+    /// Takes the leases of these partitions that are free, have run out, or are `replica`'s own, each under a new epoch. One answer a
+    /// partition, in the order asked for.
     fn acquire(
         &self,
         replica: ReplicaId,
@@ -154,7 +155,7 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<PartitionId>, StoreError>> + Send;
 
-    /// Gives leases up that still have this epoch.
+    /// Gives leases up that still have this epoch. A lease that was given up is nobody's: commits and renewals under it are refused.
     fn release(&self, leases: Vec<(PartitionId, Epoch)>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Reads what a new owner needs of a partition.
@@ -162,9 +163,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Carries a batch out, all or nothing. What surely did nothing but may pass ([`StoreError::is_passing`]) is an `Err`: the same
     /// batch is then tried again. Everything else is an outcome.
+    ///
+    /// Refused, with nothing written: a lease whose epoch is not the partition's; an instance, task or entry of a partition whose lease is
+    /// not among the batch's; an update of an instance that has another state or fence, or is not there; an instance whose id, or whose
+    /// fire time, task, ordinal and run, is there already; an inbox entry that is gone. An update changes what happens to an instance,
+    /// never what it is: task, version, fire time, ordinal, run, origin, payload and key stay as inserted. An attempt's output that is
+    /// written again takes the place of the first.
     fn commit(&self, batch: Arc<Batch>) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
 
-    /// Reads the oldest entries behind `after` of these partitions' inboxes, at most `limit`.
+    /// Reads the oldest entries behind `after` of these partitions' inboxes, at most `limit`. They stay until a batch applies them.
+    ///
+    /// A task with a document that this program can't decode is set aside: its entries stay in the inbox for a program that can, and those
+    /// of other tasks go on. [`snapshot`](Store::snapshot) leaves it out likewise.
     fn read_inbox(
         &self,
         partitions: Vec<PartitionId>,
@@ -225,7 +235,7 @@ pub struct TaskView {
     pub name: Arc<str>,
     /// Its newest version.
     pub version: Version,
-    /// That version's document.
+    /// That version's document; of a removed task the last one it had.
     pub document: Arc<str>,
     /// Whether it was removed.
     pub removed: bool,
@@ -233,7 +243,41 @@ pub struct TaskView {
     pub next_fire: Option<Timestamp>,
 }
 
-/// Which instances to list, newest first.
+/// A version of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionView {
+    /// Which one.
+    pub version: Version,
+    /// When it was made.
+    pub at: Timestamp,
+    /// Who made it.
+    pub by: Arc<str>,
+    /// Its document; `None`: with this version the task was removed.
+    pub document: Option<Arc<str>>,
+}
+
+/// A place in the list of instances, which is ordered by fire time, then task, ordinal and run: what is unique for ever. Ids would not
+/// do: their upper bits are the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InstanceCursor {
+    /// The fire time.
+    pub fire_time: Timestamp,
+    /// The task.
+    pub task: TaskId,
+    /// The ordinal.
+    pub ordinal: u64,
+    /// The run.
+    pub run: u32,
+}
+
+impl InstanceCursor {
+    /// The place of this instance.
+    pub fn of(row: &InstanceRow) -> Self {
+        InstanceCursor { fire_time: row.fire_time, task: row.task, ordinal: row.ordinal, run: row.run }
+    }
+}
+
+/// Which instances to list, newest first: by fire time, where that is equal by task, ordinal and run.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceFilter {
     /// Of this task only.
@@ -242,8 +286,8 @@ pub struct InstanceFilter {
     pub state: Option<State>,
     /// With this idempotency key only.
     pub key: Option<Arc<str>>,
-    /// Older than this one only: the last id of the page before.
-    pub before: Option<InstanceId>,
+    /// Behind this place only: that of the last instance of the page before.
+    pub before: Option<InstanceCursor>,
     /// At most this many.
     pub limit: usize,
 }
@@ -261,6 +305,9 @@ pub struct InstanceView {
 pub trait Catalog: Send + Sync + 'static {
     /// Makes the tasks of `source` be these documents: new ones are made, changed ones get a new version, and those that `source` made
     /// before and that are not among them are removed. Does nothing where nothing differs. With `dry_run`, only says what it would do.
+    ///
+    /// A removal is a version too, and a task that comes back goes on counting under its old id. A task that another source made is taken
+    /// over. Of two documents of one name the later one counts.
     fn apply(
         &self,
         source: Arc<str>,
@@ -270,7 +317,8 @@ pub trait Catalog: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
 
-    /// Fires a task by hand. A `key` makes the call repeatable.
+    /// Fires a task by hand: 1 to [`SUBMISSIONS_MAX`](punctual_core::limits::SUBMISSIONS_MAX) submissions. A `key` makes the call
+    /// repeatable: it is the same call if task and submissions are, whoever makes it.
     fn trigger(
         &self,
         task: Arc<str>,
@@ -292,11 +340,8 @@ pub trait Catalog: Send + Sync + 'static {
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;
 
-    /// One task, also a removed one, with all its versions' documents, newest first.
-    fn task(
-        &self,
-        name: Arc<str>,
-    ) -> impl Future<Output = Result<Option<(TaskView, Vec<(Version, Timestamp, Arc<str>)>)>, StoreError>> + Send;
+    /// One task, also a removed one, with all its versions, newest first.
+    fn task(&self, name: Arc<str>) -> impl Future<Output = Result<Option<(TaskView, Vec<VersionView>)>, StoreError>> + Send;
 
     /// The name of a task, also a removed one.
     fn name_of(&self, task: TaskId) -> impl Future<Output = Result<Option<Arc<str>>, StoreError>> + Send;
@@ -316,7 +361,7 @@ pub trait Catalog: Send + Sync + 'static {
     /// The fire times of a task that were not fired, newest first, at most `limit`.
     fn occurrences(&self, task: Arc<str>, limit: usize) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
 
-    /// How many instances are in each state that is not terminal, and in each that is where the store keeps count.
+    /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;
 }
 

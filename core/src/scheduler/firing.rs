@@ -33,20 +33,12 @@ impl Scheduler {
     pub(super) fn fire_due(&mut self) {
         let (wall, monotonic) = (wall_tick(self.now.wall), monotonic_tick(self.now.monotonic));
         while self.takes_new_work() {
-            if let Some((deadline, timer)) = self.monotonic_timers.pop_due(monotonic) {
-                self.timer_came(timer, Millis(monotonic.saturating_sub(deadline)));
-            } else if let Some((deadline, timer)) = self.wall_timers.pop_due(wall) {
-                self.timer_came(timer, Millis(wall.saturating_sub(deadline)));
-            } else {
-                break;
+            let due = self.monotonic_timers.pop_due(monotonic).or_else(|| self.wall_timers.pop_due(wall));
+            match due {
+                Some((_, Timer::Fire(task))) => self.cursor_came(task),
+                Some((_, Timer::Due(instance))) => self.instance_due(instance),
+                None => break,
             }
-        }
-    }
-
-    fn timer_came(&mut self, timer: Timer, late: Millis) {
-        match timer {
-            Timer::Fire(task) => self.cursor_came(task, late),
-            Timer::Due(instance) => self.instance_due(instance),
         }
     }
 
@@ -59,7 +51,7 @@ impl Scheduler {
             Trigger::Cron(_) => Armed::Wall(self.wall_timers.insert(wall_tick(next_fire), Timer::Fire(id))),
             _ => {
                 let deadline = monotonic_tick(monotonic + next_fire.since(wall)).saturating_sub(wall.since(next_fire).0);
-                Armed::Monotonic(self.monotonic_timers.insert(deadline, Timer::Fire(id)))
+                Armed::Monotonic(self.monotonic_timers.insert(deadline, Timer::Fire(id)), deadline)
             }
         });
     }
@@ -67,8 +59,8 @@ impl Scheduler {
     pub(super) fn disarm_task(&mut self, id: TaskId) {
         match self.tasks.get_mut(&id).and_then(|task| task.timer.take()) {
             Some(Armed::Wall(key)) => self.wall_timers.cancel(key),
-            Some(Armed::Monotonic(key)) => self.monotonic_timers.cancel(key),
-            None => None,
+            Some(Armed::Monotonic(key, _)) => self.monotonic_timers.cancel(key),
+            None => false,
         };
     }
 
@@ -98,10 +90,14 @@ impl Scheduler {
         }
     }
 
-    /// A task's cursor has come, `late` ago.
-    fn cursor_came(&mut self, id: TaskId, late: Millis) {
+    /// A task's cursor has come.
+    fn cursor_came(&mut self, id: TaskId) {
+        let monotonic = monotonic_tick(self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.timer = None;
+        let late = match task.timer.take() {
+            Some(Armed::Monotonic(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
+            _ => Millis::ZERO,
+        };
         let Some(mut cursor) = task.next_fire else { return };
         let definition = task.definition.clone();
         let mut now = self.now.wall;

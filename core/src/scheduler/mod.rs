@@ -235,8 +235,8 @@ enum Timer {
 enum Armed {
     /// In the wheel of the wall clock: cron.
     Wall(TimerKey),
-    /// In the wheel of the monotonic clock: all others, so that a step of the wall clock doesn't touch them.
-    Monotonic(TimerKey),
+    /// In the wheel of the monotonic clock, with its deadline: all others, so that a step of the wall clock doesn't touch them.
+    Monotonic(TimerKey, u64),
 }
 
 /// A task in memory.

@@ -235,8 +235,8 @@ impl Scheduler {
             if task.partition == id {
                 match task.timer {
                     Some(Armed::Wall(key)) => wall_timers.cancel(key),
-                    Some(Armed::Monotonic(key)) => monotonic_timers.cancel(key),
-                    None => None,
+                    Some(Armed::Monotonic(key, _)) => monotonic_timers.cancel(key),
+                    None => false,
                 };
             }
             task.partition != id
@@ -244,7 +244,7 @@ impl Scheduler {
         let Scheduler { instances, monotonic_timers, .. } = self;
         instances.retain(|instance, live| {
             if instance.partition() == id {
-                live.timer.and_then(|key| monotonic_timers.cancel(key));
+                live.timer.map(|key| monotonic_timers.cancel(key));
             }
             instance.partition() != id
         });

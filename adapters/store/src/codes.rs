@@ -1,0 +1,114 @@
+//! The numbers that stand for enum values in the database. They are written down once and never change their meaning; a new value gets
+//! a new number.
+
+use punctual_core::instance::{Cause, Origin, State};
+use punctual_core::occurrence::Outcome;
+
+/// A closed set of values with a number each.
+pub(crate) trait Coded: Sized {
+    /// Its number.
+    fn code(self) -> u8;
+    /// The value of this number.
+    fn from_code(code: u8) -> Option<Self>;
+}
+
+macro_rules! coded {
+    ($name:ident { $($value:ident = $code:literal),* $(,)? }) => {
+        impl Coded for $name {
+            fn code(self) -> u8 {
+                match self {
+                    $($name::$value => $code,)*
+                }
+            }
+
+            fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some($name::$value),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// States that are not terminal come first, below LIVE_STATES_END; then terminal ones other than success, below TROUBLED_STATES_END.
+// Partial indexes and their queries rely on the order; SQL has both bounds as literals.
+coded!(State {
+    Waiting = 0,
+    Created = 1,
+    Dispatched = 2,
+    Running = 3,
+    Retrying = 4,
+    DeadLettered = 5,
+    Failed = 6,
+    TimedOut = 7,
+    Cancelled = 8,
+    Skipped = 9,
+    Succeeded = 10,
+});
+
+coded!(Cause {
+    Fired = 0,
+    CaughtUp = 1,
+    Triggered = 2,
+    LimitReached = 3,
+    SlotFree = 4,
+    DelayElapsed = 5,
+    Assigned = 6,
+    Started = 7,
+    Returned = 8,
+    Finished = 9,
+    TimedOut = 10,
+    WorkerLost = 11,
+    BackoffElapsed = 12,
+    AttemptsExhausted = 13,
+    Quarantined = 14,
+    OutcomeUnknown = 15,
+    Replaced = 16,
+    CancelRequested = 17,
+    TaskRemoved = 18,
+    TaskDisabled = 19,
+});
+
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2 });
+
+coded!(Outcome {
+    Coalesced = 0,
+    MisfireSkipped = 1,
+    DeadlinePassed = 2,
+    CatchUpLimit = 3,
+    LimitReached = 4,
+    QueueFull = 5,
+    Disabled = 6,
+    Withdrawn = 7,
+});
+
+/// The first state code that is terminal.
+pub(crate) const LIVE_STATES_END: u8 = 5;
+/// The first state code that is success.
+pub(crate) const TROUBLED_STATES_END: u8 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_found_by_its_number() {
+        for state in State::ALL {
+            assert_eq!(State::from_code(state.code()), Some(state));
+            assert_eq!(state.code() < LIVE_STATES_END, !state.is_terminal(), "{state:?}");
+            assert_eq!(state.code() >= TROUBLED_STATES_END, state == State::Succeeded, "{state:?}");
+        }
+        for cause in Cause::ALL {
+            assert_eq!(Cause::from_code(cause.code()), Some(cause));
+        }
+        for origin in Origin::ALL {
+            assert_eq!(Origin::from_code(origin.code()), Some(origin));
+        }
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
+        }
+        assert_eq!(State::from_code(11), None);
+        assert_eq!(Cause::from_code(20), None);
+    }
+}

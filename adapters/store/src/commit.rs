@@ -1,0 +1,247 @@
+//! The fenced commit: a batch as one transaction, all of it or nothing.
+//!
+//! Three ends, kept apart: *refused* (something was not as expected: rolled back, trying again would not help), *failed* (the machine was
+//! in the way: rolled back, the same batch may be tried again) and *unknown* (COMMIT itself failed in a way that leaves open whether the
+//! log has it).
+
+use std::sync::Arc;
+
+use punctual_core::batch::{Batch, CommitOutcome};
+use punctual_core::ids::{InstanceId, PartitionId};
+use punctual_core::instance::State;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
+
+use crate::codes::Coded;
+use crate::guards::Guards;
+use crate::rows::{self, INSERT_INSTANCE, update_instance_sql};
+
+/// Why a batch was not written.
+enum Stop {
+    /// Something was not as expected.
+    Refused(String),
+    /// The database failed.
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+/// Carries the batch out. `Err`: surely nothing was written, and the same batch may succeed later.
+pub(crate) fn commit(connection: &Connection, partitions: u16, guards: Guards, batch: &Batch) -> rusqlite::Result<CommitOutcome> {
+    begin(connection)?;
+    match (Writer { connection, guards, covered: covered(partitions, batch) }).write(batch) {
+        Ok(()) => {}
+        Err(Stop::Refused(reason)) => {
+            rollback(connection)?;
+            return Ok(CommitOutcome::Refused { reason: reason.into() });
+        }
+        Err(Stop::Failed(error)) => {
+            rollback(connection)?;
+            return Err(error);
+        }
+    }
+    let Err(error) = end(connection) else { return Ok(CommitOutcome::Committed) };
+    let rolled_back = rollback(connection);
+    match (error.sqlite_error_code(), rolled_back) {
+        // The frame that ends the transaction is the last one written: without room it is not in the log.
+        (Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull), Ok(())) => Err(error),
+        _ => Ok(CommitOutcome::Unknown { reason: Arc::from(error.to_string()) }),
+    }
+}
+
+/// Begins a writing transaction, after ending one that a panic left open.
+pub(crate) fn begin(connection: &Connection) -> rusqlite::Result<()> {
+    rollback(connection)?;
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+}
+
+/// Commits.
+pub(crate) fn end(connection: &Connection) -> rusqlite::Result<()> {
+    connection.prepare_cached("COMMIT")?.execute([]).map(drop)
+}
+
+/// Rolls back, where SQLite has not done so itself: it does after some errors and not after others.
+pub(crate) fn rollback(connection: &Connection) -> rusqlite::Result<()> {
+    if connection.is_autocommit() { Ok(()) } else { connection.prepare_cached("ROLLBACK")?.execute([]).map(drop) }
+}
+
+/// Runs `body` in a writing transaction of its own.
+pub(crate) fn transaction<T>(connection: &Connection, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    begin(connection)?;
+    let done = body(connection).and_then(|answer| end(connection).map(|()| answer));
+    if done.is_err() {
+        rollback(connection)?;
+    }
+    done
+}
+
+fn covered(partitions: u16, batch: &Batch) -> Vec<bool> {
+    let mut covered = vec![false; usize::from(partitions)];
+    for lease in &batch.leases {
+        if let Some(covered) = covered.get_mut(usize::from(lease.partition.0)) {
+            *covered = true;
+        }
+    }
+    covered
+}
+
+struct Writer<'a> {
+    connection: &'a Connection,
+    guards: Guards,
+    covered: Vec<bool>,
+}
+
+impl Writer<'_> {
+    fn write(&self, batch: &Batch) -> Result<(), Stop> {
+        self.check_leases(batch)?;
+        self.write_instances(batch)?;
+        self.write_tasks(batch)?;
+        self.write_occurrences(batch)?;
+        self.write_outputs(batch)?;
+        self.remove_applied(batch)
+    }
+
+    fn check_covered(&self, partition: PartitionId, what: impl FnOnce() -> String) -> Result<(), Stop> {
+        if self.covered.get(usize::from(partition.0)).copied().unwrap_or(false) || !self.guards.lease_relied_on {
+            return Ok(());
+        }
+        Err(Stop::Refused(format!("{} is of partition {partition}, whose lease is not among the batch's", what())))
+    }
+
+    fn check_instance_covered(&self, id: InstanceId) -> Result<(), Stop> {
+        self.check_covered(id.partition(), || format!("instance {id}"))
+    }
+
+    fn check_leases(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut check = self.connection.prepare_cached(if self.guards.lease_epoch {
+            "UPDATE leases SET commit_seq = ?2, sequence = ?3 WHERE partition = ?1 AND epoch = ?4 AND owner IS NOT NULL"
+        } else {
+            "UPDATE leases SET commit_seq = ?2, sequence = ?3 WHERE partition = ?1 AND ?4 IS NOT NULL"
+        })?;
+        for lease in &batch.leases {
+            let changed = check.execute(params![
+                lease.partition.0,
+                lease.commit_seq.cast_signed(),
+                lease.sequence.cast_signed(),
+                lease.epoch.0.cast_signed()
+            ])?;
+            if changed == 0 {
+                return Err(Stop::Refused(format!("partition {} is not held under epoch {} any more", lease.partition, lease.epoch)));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_instances(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut packed = Vec::with_capacity(256);
+        let mut count_changes = [0_i64; State::ALL.len()];
+        let mut insert = self.connection.prepare_cached(INSERT_INSTANCE)?;
+        for row in &batch.inserts {
+            self.check_instance_covered(row.id)?;
+            rows::insert_instance(&mut insert, row, &mut packed).map_err(|error| match unique_violation(&error) {
+                true => Stop::Refused(format!("instance {} of task {} at {} is there already", row.id, row.task, row.fire_time)),
+                false => Stop::Failed(error),
+            })?;
+            count_changes[usize::from(row.state.code())] += 1;
+        }
+        let mut change = self.connection.prepare_cached(match (self.guards.instance_state, self.guards.instance_fence) {
+            (true, true) => update_instance_sql!("AND state = ?11 AND fence = ?12"),
+            (false, true) => update_instance_sql!("AND ?11 IS NOT NULL AND fence = ?12"),
+            (true, false) => update_instance_sql!("AND state = ?11 AND ?12 IS NOT NULL"),
+            (false, false) => update_instance_sql!("AND ?11 IS NOT NULL AND ?12 IS NOT NULL"),
+        })?;
+        for update in &batch.updates {
+            self.check_instance_covered(update.row.id)?;
+            if !rows::update_instance(&mut change, update, &mut packed)? {
+                return Err(Stop::Refused(format!(
+                    "instance {} is not {} under fence {} any more",
+                    update.row.id,
+                    update.expected_state.name(),
+                    update.expected_fence
+                )));
+            }
+            count_changes[usize::from(update.expected_state.code())] -= 1;
+            count_changes[usize::from(update.row.state.code())] += 1;
+        }
+        let mut count = self.connection.prepare_cached("UPDATE counts SET count = count + ?2 WHERE state = ?1")?;
+        for (state, change) in (0_i64..).zip(count_changes).filter(|(_, change)| *change != 0) {
+            count.execute(params![state, change])?;
+        }
+        Ok(())
+    }
+
+    fn write_tasks(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut put = self.connection.prepare_cached(
+            "INSERT INTO task_states (partition, task, version, next_fire) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (partition, task) DO UPDATE SET version = excluded.version, next_fire = excluded.next_fire",
+        )?;
+        let mut remove = self.connection.prepare_cached("DELETE FROM task_states WHERE partition = ?1 AND task = ?2")?;
+        for write in &batch.tasks {
+            self.check_covered(write.partition, || format!("task {}", write.task))?;
+            let (partition, task) = (write.partition.0, write.task.0.cast_signed());
+            match write.version {
+                Some(version) => put.execute(params![partition, task, version.0, write.next_fire.map(|at| at.0)])?,
+                None => remove.execute(params![partition, task])?,
+            };
+        }
+        Ok(())
+    }
+
+    fn write_occurrences(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO occurrences (task, version, first, last, count, outcome, instance, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        for occurrence in &batch.occurrences {
+            insert.execute(params![
+                occurrence.task.0.cast_signed(),
+                occurrence.version.0,
+                occurrence.first.0,
+                occurrence.last.0,
+                occurrence.count.cast_signed(),
+                occurrence.outcome.code(),
+                occurrence.instance.map(|id| id.0.cast_signed()),
+                occurrence.at.0,
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_outputs(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut put = self.connection.prepare_cached(
+            "INSERT INTO outputs (instance, attempt, dropped, bytes) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (instance, attempt) DO UPDATE SET dropped = excluded.dropped, bytes = excluded.bytes",
+        )?;
+        for written in &batch.outputs {
+            self.check_instance_covered(written.instance)?;
+            put.execute(params![
+                written.instance.0.cast_signed(),
+                written.attempt,
+                written.output.dropped.cast_signed(),
+                &*written.output.bytes
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn remove_applied(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut remove = self.connection.prepare_cached("DELETE FROM inbox WHERE id = ?1 RETURNING partition")?;
+        for entry in &batch.applied {
+            let partition = remove.query_row([entry.0.cast_signed()], |row| row.get(0)).optional()?;
+            match partition.map(PartitionId) {
+                Some(partition) => self.check_covered(partition, || format!("inbox entry {entry}"))?,
+                None if self.guards.inbox_entry => return Err(Stop::Refused(format!("inbox entry {entry} was applied before"))),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unique_violation(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|failure| {
+        matches!(failure.extended_code, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID)
+    })
+}

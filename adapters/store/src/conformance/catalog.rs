@@ -1,0 +1,271 @@
+//! The catalogue: documents in, and everything to be read.
+
+use std::sync::Arc;
+
+use punctual_core::ids::{PartitionId, TaskId, Version};
+use punctual_core::inbox::ordinal_of;
+use punctual_core::instance::{InstanceRow, Origin, State};
+use punctual_core::occurrence::{Occurrence, Outcome};
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Submitted, TaskDocument};
+
+use super::{Factory, Owner, START, apply, commit, document, dump, ended, entry_ids, open, tasks_in_force};
+
+fn names(names: &[Arc<str>]) -> Vec<&str> {
+    let mut names: Vec<_> = names.iter().map(|name| &**name).collect();
+    names.sort_unstable();
+    names
+}
+
+async fn task_names(store: &impl Catalog) -> Vec<String> {
+    store.tasks(None, 1_000).await.expect("tasks").into_iter().map(|view| view.name.to_string()).collect()
+}
+
+/// With a version and an inbox entry each.
+pub async fn documents_are_made_changed_and_removed<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let applied = apply(&store, vec![document("a", "v1"), document("b", "v1"), document("c", "v1")], START).await;
+    assert_eq!((names(&applied.created), applied.changed.len(), applied.unchanged, applied.removed.len()), (vec!["a", "b", "c"], 0, 0, 0));
+    let later = Timestamp(START.0 + 1);
+    let applied = apply(&store, vec![document("a", "v2"), document("b", "v1"), document("d", "v1")], later).await;
+    assert_eq!((names(&applied.created), names(&applied.changed)), (vec!["d"], vec!["a"]));
+    assert_eq!((names(&applied.removed), applied.unchanged), (vec!["c"], 1));
+    assert_eq!(entry_ids(&store).await.len(), 6);
+    assert_eq!(task_names(&store).await, ["a", "b", "d"]);
+
+    let (view, versions) = store.task("a".into()).await.expect("an answer").expect("the task");
+    assert_eq!((view.version, &*view.document, view.removed), (Version(2), &*document("a", "v2").document, false));
+    let history: Vec<_> = versions.iter().map(|version| (version.version, version.at, version.document.clone())).collect();
+    let (first, second) = (document("a", "v1").document, document("a", "v2").document);
+    assert_eq!(history, [(Version(2), later, Some(second)), (Version(1), START, Some(first))]);
+    assert!(versions.iter().all(|version| &*version.by == "tester"));
+
+    let (view, versions) = store.task("c".into()).await.expect("an answer").expect("the removed task");
+    assert_eq!((view.version, &*view.document, view.removed), (Version(2), &*document("c", "v1").document, true));
+    assert_eq!(versions.iter().map(|version| version.document.is_some()).collect::<Vec<_>>(), [false, true]);
+    assert!(store.task("e".into()).await.expect("an answer").is_none());
+}
+
+/// However often it is applied.
+pub async fn what_does_not_differ_is_not_written<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1"), document("b", "v1")], START).await;
+    let before = dump(&store).await;
+    let applied = apply(&store, vec![document("b", "v1"), document("a", "v1")], Timestamp(START.0 + 1)).await;
+    assert_eq!((applied.created.len(), applied.changed.len(), applied.removed.len(), applied.unchanged), (0, 0, 0, 2));
+    assert_eq!(dump(&store).await, before);
+}
+
+/// And says what it would.
+pub async fn a_dry_run_writes_nothing<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1"), document("b", "v1"), document("c", "v1")], START).await;
+    let before = dump(&store).await;
+    let documents = || vec![document("a", "v2"), document("b", "v1"), document("d", "v1")];
+    let would = store.apply("files".into(), "tester".into(), documents(), true, START).await.expect("an answer");
+    assert_eq!(dump(&store).await, before);
+    assert_eq!(apply(&store, documents(), START).await, would);
+}
+
+/// And goes on counting its versions.
+pub async fn a_task_that_comes_back_keeps_its_id<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1")], START).await;
+    let (before, _) = store.task("a".into()).await.expect("an answer").expect("the task");
+    apply(&store, vec![], START).await;
+    assert_eq!(apply(&store, vec![], START).await.removed.len(), 0, "what is removed is not removed again");
+    let applied = apply(&store, vec![document("a", "v1")], START).await;
+    assert_eq!(names(&applied.changed), ["a"]);
+    let (after, _) = store.task("a".into()).await.expect("an answer").expect("the task");
+    assert_eq!((after.task, after.version, after.removed), (before.task, Version(3), false));
+}
+
+/// What others made stays.
+pub async fn a_source_removes_only_its_own_tasks<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1")], START).await;
+    let from = |source: &str, documents: Vec<TaskDocument>| store.apply(source.into(), "tester".into(), documents, false, START);
+    from("api", vec![document("b", "v1")]).await.expect("an answer");
+    assert_eq!(task_names(&store).await, ["a", "b"]);
+    assert_eq!(names(&from("api", vec![]).await.expect("an answer").removed), ["b"]);
+    assert_eq!(task_names(&store).await, ["a"]);
+}
+
+/// Changed or not, it is the new source's from then on.
+pub async fn a_source_takes_a_task_over<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1"), document("b", "v1")], START).await;
+    let from = |source: &str, documents: Vec<TaskDocument>| store.apply(source.into(), "tester".into(), documents, false, START);
+    let applied = from("api", vec![document("a", "v1"), document("b", "v2")]).await.expect("an answer");
+    assert_eq!((names(&applied.changed), applied.unchanged), (vec!["b"], 1));
+    assert_eq!(names(&apply(&store, vec![], START).await.removed), [""; 0]);
+    assert_eq!(names(&from("api", vec![]).await.expect("an answer").removed), ["a", "b"]);
+}
+
+/// As in a file that is read from top to bottom.
+pub async fn of_two_documents_of_one_name_the_later_one_counts<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let applied = apply(&store, vec![document("a", "v1"), document("b", "v1"), document("a", "v2")], START).await;
+    assert_eq!(names(&applied.created), ["a", "b"]);
+    let (view, _) = store.task("a".into()).await.expect("an answer").expect("the task");
+    assert_eq!(*view.document, *document("a", "v2").document);
+}
+
+/// Names are told apart byte by byte and mean nothing.
+pub async fn any_name_will_do<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let all = ["a", "A", "é", "e\u{301}", "每日对账", "'; DROP TABLE tasks; --", "%", "_", "a b", "🕑", "\"", "a "];
+    let applied = apply(&store, all.iter().map(|name| document(name, "v1")).collect(), START).await;
+    assert_eq!(applied.created.len(), all.len());
+    let mut expected: Vec<_> = all.map(str::to_owned).into();
+    expected.sort_unstable();
+    assert_eq!(task_names(&store).await, expected);
+    for name in all {
+        let triggered = store.trigger(name.into(), "me".into(), None, vec![Default::default()], START).await.expect("an answer");
+        assert!(matches!(triggered, Submitted::Accepted { .. }), "{name}");
+        assert_eq!(&*store.task(name.into()).await.expect("an answer").expect("the task").0.name, name);
+    }
+}
+
+/// Each once, whatever the size of the page.
+pub async fn tasks_are_paged_by_name<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let all: Vec<String> = (0..25).map(|number| format!("task-{number:02}")).collect();
+    apply(&store, all.iter().rev().map(|name| document(name, "v1")).collect(), START).await;
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.tasks(after.take(), 7).await.expect("tasks");
+        let Some(last) = page.last() else { break };
+        after = Some(Arc::clone(&last.name));
+        seen.extend(page.iter().map(|view| view.name.to_string()));
+    }
+    assert_eq!(seen, all);
+    assert!(store.tasks(None, 0).await.expect("tasks").is_empty());
+}
+
+/// Instances of two tasks, in many states, some at one instant.
+async fn with_instances<F: Factory>(factory: &F) -> (F::Store, Vec<InstanceRow>) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let made = tasks_in_force(&store, &mut owner, &["one", "two"]).await;
+    let mut batch = owner.batch();
+    let mut rows = Vec::new();
+    for number in 0..60 {
+        let (task, partition) = made[number % 2];
+        let mut row = owner.dispatched(partition, task, Timestamp(START.0 + (number / 6) as i64));
+        row.ordinal = number as u64;
+        row.state = State::ALL[number % State::ALL.len()];
+        row.origin = Origin::Manual;
+        row.key = (number % 5 == 0).then(|| format!("key-{}", number % 2).into());
+        rows.push(row);
+    }
+    batch.inserts.clone_from(&rows);
+    commit(&store, batch).await;
+    rows.sort_by_key(|row| std::cmp::Reverse(InstanceCursor::of(row)));
+    (store, rows)
+}
+
+async fn pages(store: &impl Catalog, filter: InstanceFilter) -> Vec<InstanceRow> {
+    let (mut seen, mut before) = (Vec::new(), None);
+    loop {
+        let page = store.instances(InstanceFilter { before, ..filter.clone() }).await.expect("instances");
+        assert!(page.len() <= filter.limit);
+        let Some(last) = page.last() else { return seen };
+        before = Some(InstanceCursor::of(&last.row));
+        seen.extend(page.into_iter().map(|view| view.row));
+    }
+}
+
+/// Each once, in one order, over all partitions.
+pub async fn instances_are_paged_newest_first<F: Factory>(factory: &F) {
+    let (store, rows) = with_instances(factory).await;
+    for limit in [1, 7, 100] {
+        assert_eq!(pages(&store, InstanceFilter { limit, ..InstanceFilter::default() }).await, rows);
+    }
+    assert!(store.instances(InstanceFilter::default()).await.expect("instances").is_empty(), "a limit of none is none");
+}
+
+/// By task, state and key, in every combination.
+pub async fn instances_are_filtered<F: Factory>(factory: &F) {
+    let (store, rows) = with_instances(factory).await;
+    let tasks = [("one", rows.iter().find(|row| row.ordinal == 0)), ("two", rows.iter().find(|row| row.ordinal == 1))];
+    let tasks: Vec<(Option<Arc<str>>, Option<TaskId>)> =
+        std::iter::once((None, None)).chain(tasks.map(|(name, row)| (Some(Arc::from(name)), row.map(|row| row.task)))).collect();
+    for (task, id) in tasks {
+        for state in std::iter::once(None).chain(State::ALL.map(Some)) {
+            for key in [None, Some("key-0"), Some("key-1"), Some("key-2")] {
+                let filter = InstanceFilter { task: task.clone(), state, key: key.map(Into::into), before: None, limit: 4 };
+                let mut expected = rows.clone();
+                expected.retain(|row| {
+                    id.is_none_or(|id| row.task == id)
+                        && state.is_none_or(|state| row.state == state)
+                        && key.is_none_or(|key| row.key.as_deref() == Some(key))
+                });
+                assert_eq!(pages(&store, filter.clone()).await, expected, "{filter:?}");
+            }
+        }
+    }
+    let unknown = InstanceFilter { task: Some("three".into()), limit: 10, ..InstanceFilter::default() };
+    assert!(pages(&store, unknown).await.is_empty());
+}
+
+/// By its ordinal, once its owner has made it.
+pub async fn a_submission_leads_to_its_instance<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let (task, partition) = tasks_in_force(&store, &mut owner, &["one"]).await[0];
+    let submitted = store.trigger("one".into(), "me".into(), None, vec![Default::default(); 3], START).await.expect("an answer");
+    let Submitted::Accepted { entry } = submitted else { panic!("{submitted:?}") };
+    let ordinal = ordinal_of(entry, 2);
+    assert!(store.instance_of_submission(ordinal).await.expect("an answer").is_none());
+    let row = InstanceRow { ordinal, ..owner.dispatched(partition, task, START) };
+    let rerun = InstanceRow { ordinal, run: 2, ..owner.dispatched(partition, task, START) };
+    let scheduled = owner.dispatched(partition, task, START);
+    let mut batch = owner.batch();
+    batch.inserts = vec![rerun, row.clone(), scheduled];
+    batch.applied = vec![entry];
+    commit(&store, batch).await;
+    let mut batch = owner.batch();
+    let update = ended(&row, State::Succeeded, START);
+    batch.updates.push(update.clone());
+    commit(&store, batch).await;
+    let view = store.instance_of_submission(ordinal).await.expect("an answer").expect("the instance");
+    assert_eq!((view.row, &*view.task_name), (update.row, "one"));
+    assert!(store.instance_of_submission(0).await.expect("an answer").is_none(), "no submission has ordinal 0");
+    assert!(store.instance_of_submission(ordinal + 1).await.expect("an answer").is_none());
+}
+
+/// Those of the task, and with all they say.
+pub async fn occurrences_come_newest_first<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let made = tasks_in_force(&store, &mut owner, &["one", "two"]).await;
+    let mut batch = owner.batch();
+    let mut expected = Vec::new();
+    for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+        let first = Timestamp(START.0 + index as i64 * 10);
+        let instance = (index % 2 == 0).then(|| punctual_core::ids::InstanceId::new(PartitionId(1), index as u64));
+        let occurrence = Occurrence {
+            task: made[0].0,
+            version: Version(1 + index as u32),
+            first,
+            last: Timestamp(first.0 + 5),
+            count: 1 << (index * 8).min(62),
+            outcome,
+            instance,
+            at: Timestamp(START.0 - 1),
+        };
+        batch.occurrences.push(Occurrence { task: made[1].0, ..occurrence.clone() });
+        expected.push(occurrence.clone());
+        batch.occurrences.push(occurrence);
+    }
+    // The same fire time may have a fate under two versions.
+    let again = Occurrence { version: Version(99), ..expected[7].clone() };
+    expected.push(again.clone());
+    batch.occurrences.push(again);
+    commit(&store, batch).await;
+    expected.reverse();
+    assert_eq!(store.occurrences("one".into(), 100).await.expect("occurrences"), expected);
+    assert_eq!(store.occurrences("one".into(), 3).await.expect("occurrences"), expected[..3]);
+    assert!(store.occurrences("three".into(), 3).await.expect("occurrences").is_empty());
+}

@@ -1,0 +1,192 @@
+//! The inbox: in order, once, and for everyone.
+
+use punctual_core::ids::{InboxId, PartitionId, Version, partition_of};
+use punctual_core::inbox::{Request, Submission};
+use punctual_core::instance::State;
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{Catalog, Store, Submitted};
+
+use super::{
+    Factory, Owner, PARTITIONS, START, all_partitions, apply, apply_inbox, broken_document, commit, definition, document, ended, entry_ids,
+    open, tasks_in_force,
+};
+
+async fn trigger(store: &impl Catalog, task: &str, key: Option<&str>, payload: &str) -> Submitted {
+    let submission = Submission { payload: Some(payload.into()), ..Submission::default() };
+    store.trigger(task.into(), "me".into(), key.map(Into::into), vec![submission], START).await.expect("an answer")
+}
+
+fn accepted(submitted: Submitted) -> InboxId {
+    match submitted {
+        Submitted::Accepted { entry } => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reading takes nothing away; applying does.
+pub async fn entries_come_in_order_up_to_the_limit_and_stay_until_applied<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let names = ["a", "b", "c", "d", "e"];
+    apply(&store, names.iter().map(|name| document(name, "v1")).collect(), START).await;
+    for _ in 0..2 {
+        let page = store.read_inbox(all_partitions(), InboxId(0), 3).await.expect("a page");
+        assert_eq!((page.entries.len(), page.more), (3, true));
+        assert!(page.entries.is_sorted_by(|a, b| a.id < b.id));
+        assert!(page.entries.iter().all(|entry| entry.at == START && &*entry.by == "tester"));
+    }
+    let page = store.read_inbox(all_partitions(), InboxId(0), 5).await.expect("a page");
+    assert_eq!((page.entries.len(), page.more), (5, false), "exactly as many as asked for are no sign of more");
+    let mut batch = owner.batch();
+    batch.applied = vec![page.entries[0].id, page.entries[3].id];
+    commit(&store, batch).await;
+    let left: Vec<_> = [1, 2, 4].map(|index| page.entries[index].id).into();
+    assert_eq!(entry_ids(&store).await, left);
+    // New ones come behind all that ever were.
+    assert!(accepted(trigger(&store, "a", None, "p").await) > page.entries[4].id);
+    apply_inbox(&store, &mut owner, None).await;
+    assert!(accepted(trigger(&store, "a", None, "p").await) > page.entries[4].id);
+}
+
+/// Each task has its partition.
+pub async fn only_entries_of_the_asked_partitions_come<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let names: Vec<String> = (0..40).map(|number| format!("task-{number}")).collect();
+    apply(&store, names.iter().map(|name| document(name, "v1")).collect(), START).await;
+    let asked = vec![PartitionId(1), PartitionId(6)];
+    let expected = names.iter().filter(|name| asked.contains(&partition_of(name, PARTITIONS))).count();
+    assert!(expected > 2, "the names reach the partitions");
+    let page = store.read_inbox(asked.clone(), InboxId(0), 100).await.expect("a page");
+    assert_eq!((page.entries.len(), page.more), (expected, false));
+    assert!(page.entries.iter().all(|entry| asked.contains(&entry.partition)));
+    assert!(store.read_inbox(asked, InboxId(0), expected - 1).await.expect("a page").more);
+    assert_eq!(store.read_inbox(vec![], InboxId(0), 100).await.expect("a page"), Default::default());
+}
+
+/// Definitions, removals, submissions with all they may have, cancellations.
+pub async fn requests_come_back_as_they_were<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let (task, partition) = tasks_in_force(&store, &mut owner, &["one"]).await[0];
+    let row = owner.dispatched(partition, task, START);
+    let mut batch = owner.batch();
+    batch.inserts.push(row.clone());
+    commit(&store, batch).await;
+
+    let submissions = vec![
+        Submission::default(),
+        Submission { key: Some("clé".into()), payload: Some("{\"a\":1}".into()), delay: Some(Millis(u64::MAX)) },
+    ];
+    let at = Timestamp(START.0 + 5);
+    apply(&store, vec![document("one", "v2")], START).await;
+    store.trigger("one".into(), "me".into(), Some("k".into()), submissions.clone(), at).await.expect("an answer");
+    store.cancel(row.id, "you".into(), Some("no more".into()), at).await.expect("an answer");
+    store.cancel(row.id, "you".into(), None, at).await.expect("an answer");
+    apply(&store, vec![], START).await;
+
+    let page = store.read_inbox(all_partitions(), InboxId(0), 100).await.expect("a page");
+    let expected = [
+        Request::DefinitionChanged { task, version: Version(2), definition: Some(definition("one", "v2").into()) },
+        Request::Trigger { task, submissions },
+        Request::Cancel { instance: row.id, reason: Some("no more".into()) },
+        Request::Cancel { instance: row.id, reason: None },
+        Request::DefinitionChanged { task, version: Version(3), definition: None },
+    ];
+    let requests: Vec<_> = page.entries.iter().map(|entry| entry.request.clone()).collect();
+    assert_eq!(requests, expected);
+    assert!(page.entries.iter().all(|entry| entry.partition == partition));
+    assert_eq!((page.entries[1].at, &*page.entries[1].by, &*page.entries[2].by), (at, "me", "you"));
+}
+
+/// Its entries stay, in their order; those of others go on.
+pub async fn a_document_that_cannot_be_decoded_stops_nobody_else<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let (task, partition) = tasks_in_force(&store, &mut owner, &["bad", "good"]).await[0];
+    let row = owner.dispatched(partition, task, START);
+    let mut batch = owner.batch();
+    batch.inserts.push(row.clone());
+    commit(&store, batch).await;
+
+    apply(&store, vec![broken_document("bad"), document("good", "v2")], START).await;
+    trigger(&store, "bad", None, "p").await;
+    store.cancel(row.id, "me".into(), None, START).await.expect("an answer");
+    let good = accepted(trigger(&store, "good", None, "p").await);
+    for _ in 0..2 {
+        let page = store.read_inbox(all_partitions(), InboxId(0), 2).await.expect("a page");
+        assert_eq!((page.entries.len(), page.more), (2, false), "what is set aside takes no room in a page");
+        assert_eq!(page.entries[1].id, good);
+    }
+    // The version in force is still the one before: the task and its instance are in the snapshot.
+    let snapshot = store.snapshot(partition).await.expect("a snapshot");
+    assert!(snapshot.tasks.iter().any(|record| record.task == task && record.version == Version(1)));
+    let mut batch = owner.batch();
+    batch.updates.push(ended(&row, State::Succeeded, START));
+    commit(&store, batch).await;
+}
+
+/// It stands in for the version before, so nothing is left behind.
+pub async fn an_edit_helps_a_document_that_cannot_be_decoded<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    apply(&store, vec![broken_document("bad")], START).await;
+    trigger(&store, "bad", None, "p").await;
+    assert_eq!(entry_ids(&store).await, []);
+    apply(&store, vec![document("bad", "v2")], START).await;
+    let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
+    assert_eq!(page.entries.len(), 3);
+    for index in [0, 2] {
+        let Request::DefinitionChanged { version, definition: made, .. } = &page.entries[index].request else { panic!("{page:?}") };
+        assert_eq!((*version, made.as_deref()), (Version(2), Some(&definition("bad", "v2"))));
+    }
+    apply_inbox(&store, &mut owner, None).await;
+    assert_eq!(entry_ids(&store).await, []);
+}
+
+/// Also when the task is gone by then.
+pub async fn a_key_makes_a_trigger_repeatable<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    tasks_in_force(&store, &mut owner, &["one"]).await;
+    let entry = accepted(trigger(&store, "one", Some("k"), "p").await);
+    assert_eq!(trigger(&store, "one", Some("k"), "p").await, Submitted::Repeated { entry });
+    assert_eq!(entry_ids(&store).await, [entry]);
+    apply_inbox(&store, &mut owner, None).await;
+    apply(&store, vec![], START).await;
+    assert_eq!(trigger(&store, "one", Some("k"), "p").await, Submitted::Repeated { entry });
+}
+
+/// Another payload, or another task.
+pub async fn a_key_that_was_used_for_something_else_is_taken<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    tasks_in_force(&store, &mut owner, &["one", "two"]).await;
+    let entry = accepted(trigger(&store, "one", Some("k"), "p").await);
+    assert_eq!(trigger(&store, "one", Some("k"), "q").await, Submitted::KeyTaken);
+    assert_eq!(trigger(&store, "two", Some("k"), "p").await, Submitted::KeyTaken);
+    assert_eq!(entry_ids(&store).await, [entry]);
+}
+
+/// As nobody said that they are the same.
+pub async fn without_a_key_each_trigger_counts<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    tasks_in_force(&store, &mut owner, &["one"]).await;
+    let first = accepted(trigger(&store, "one", None, "p").await);
+    let second = accepted(trigger(&store, "one", None, "p").await);
+    assert_eq!(entry_ids(&store).await, [first, second]);
+}
+
+/// Nothing is written for it.
+pub async fn what_is_not_there_is_neither_triggered_nor_cancelled<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    tasks_in_force(&store, &mut owner, &["gone"]).await;
+    apply(&store, vec![], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    assert_eq!(trigger(&store, "gone", Some("k"), "p").await, Submitted::NoSuchTask);
+    assert_eq!(trigger(&store, "never", Some("k"), "p").await, Submitted::NoSuchTask);
+    let nowhere = punctual_core::ids::InstanceId::new(PartitionId(1), 1);
+    assert_eq!(store.cancel(nowhere, "me".into(), None, START).await.expect("an answer"), Submitted::NoSuchInstance);
+    assert_eq!(entry_ids(&store).await, []);
+}

@@ -1,0 +1,123 @@
+//! Leases: one owner at a time, under epochs that grow.
+
+use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{LeaseAnswer, Store};
+
+use super::{Factory, Owner, START, TTL, commit, open, refused};
+
+const P: PartitionId = PartitionId(3);
+
+async fn ask(store: &impl Store, replica: &str, now: Timestamp) -> LeaseAnswer {
+    let answers = store.acquire(ReplicaId(replica.into()), vec![P], TTL, now).await.expect("an answer");
+    assert_eq!(answers.len(), 1);
+    answers.into_iter().next().expect("one answer")
+}
+
+async fn granted(store: &impl Store, replica: &str, now: Timestamp) -> Epoch {
+    match ask(store, replica, now).await {
+        LeaseAnswer::Granted { partition, epoch, .. } => {
+            assert_eq!(partition, P);
+            epoch
+        }
+        held => panic!("{held:?}"),
+    }
+}
+
+fn later(millis: u64) -> Timestamp {
+    START.saturating_add(Millis(millis))
+}
+
+/// Each grant has a higher epoch, also to the same replica.
+pub async fn a_lease_is_granted_under_a_growing_epoch<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let first = granted(&store, "a", START).await;
+    assert!(first > Epoch(0));
+    let second = granted(&store, "a", START).await;
+    assert!(second > first);
+    let third = granted(&store, "b", later(TTL.0)).await;
+    assert!(third > second);
+}
+
+/// It is free at the very millisecond at which it ends, not before.
+pub async fn a_lease_that_is_held_is_granted_to_nobody_else_until_it_ends<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    granted(&store, "a", START).await;
+    let held = LeaseAnswer::Held { partition: P, owner: ReplicaId("a".into()), expires_at: later(TTL.0) };
+    assert_eq!(ask(&store, "b", START).await, held);
+    assert_eq!(ask(&store, "b", later(TTL.0 - 1)).await, held);
+    granted(&store, "b", later(TTL.0)).await;
+}
+
+/// From the time of the renewal.
+pub async fn a_renewed_lease_lasts_longer<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let epoch = granted(&store, "a", START).await;
+    assert_eq!(store.renew(vec![(P, epoch)], TTL, later(6_000)).await.expect("an answer"), []);
+    assert!(matches!(ask(&store, "b", later(TTL.0 + 5_999)).await, LeaseAnswer::Held { .. }));
+    // Late, but nobody took it meanwhile: it is still the same term.
+    assert_eq!(store.renew(vec![(P, epoch)], TTL, later(60_000)).await.expect("an answer"), []);
+    assert!(matches!(ask(&store, "b", later(60_000 + TTL.0 - 1)).await, LeaseAnswer::Held { .. }));
+}
+
+/// Its old owner is told so.
+pub async fn a_lease_that_was_taken_over_is_not_renewed<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let old = granted(&store, "a", START).await;
+    let new = granted(&store, "b", later(TTL.0)).await;
+    assert_eq!(store.renew(vec![(P, old)], TTL, later(TTL.0)).await.expect("an answer"), [P]);
+    assert_eq!(store.renew(vec![(P, new)], TTL, later(TTL.0)).await.expect("an answer"), []);
+}
+
+/// Nor can whoever gave it up go on under it.
+pub async fn a_released_lease_is_free_at_once_and_nobodys<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::take(&store, "a", vec![P], START).await;
+    let epoch = owner.lease(P).epoch;
+    store.release(vec![(P, epoch)]).await.expect("a release");
+    assert_eq!(store.renew(vec![(P, epoch)], TTL, START).await.expect("an answer"), [P]);
+    refused(&store, owner.batch(), "partition 3").await;
+    assert!(granted(&store, "b", START).await > epoch);
+}
+
+/// A release that comes late takes nothing from the new owner.
+pub async fn a_release_under_an_old_epoch_does_nothing<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let old = granted(&store, "a", START).await;
+    granted(&store, "b", later(TTL.0)).await;
+    store.release(vec![(P, old)]).await.expect("a release");
+    assert!(matches!(ask(&store, "c", later(TTL.0)).await, LeaseAnswer::Held { .. }));
+}
+
+/// Commits and sequence are the partition's own and outlive its owners.
+pub async fn a_new_owner_is_told_how_far_the_last_one_came<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    for _ in 0..5 {
+        owner.next(P);
+    }
+    let batch = owner.batch_on(&[P]);
+    commit(&store, batch).await;
+    let batch = owner.batch_on(&[P, PartitionId(4)]);
+    commit(&store, batch).await;
+    let other = Owner::take(&store, "b", super::all_partitions(), later(TTL.0)).await;
+    assert_eq!((other.lease(P).commit_seq, other.lease(P).sequence), (2, 5));
+    assert_eq!((other.lease(PartitionId(4)).commit_seq, other.lease(PartitionId(4)).sequence), (1, 0));
+    assert_eq!((other.lease(PartitionId(0)).commit_seq, other.lease(PartitionId(0)).sequence), (0, 0));
+}
+
+/// Some granted, some held.
+pub async fn leases_of_several_partitions_are_answered_in_the_order_asked_for<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    granted(&store, "a", START).await;
+    let asked = vec![PartitionId(5), P, PartitionId(1)];
+    let answers = store.acquire(ReplicaId("b".into()), asked.clone(), TTL, START).await.expect("answers");
+    let answered: Vec<_> = answers
+        .into_iter()
+        .map(|answer| match answer {
+            LeaseAnswer::Granted { partition, .. } => (partition, true),
+            LeaseAnswer::Held { partition, .. } => (partition, false),
+        })
+        .collect();
+    assert_eq!(answered, [(asked[0], true), (asked[1], false), (asked[2], true)]);
+}

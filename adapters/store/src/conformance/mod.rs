@@ -1,0 +1,362 @@
+//! What every store must do, as one suite: SQLite runs it, and so does whatever else implements [`Store`] and [`Catalog`].
+//!
+//! A store joins with a [`Factory`] and one line:
+//!
+//! ```ignore
+//! punctual_store::conformance_tests!(MyFactory::default(), my_block_on);
+//! ```
+//!
+//! which makes a `#[test]` of each case. Each opens a fresh store. The suite hands it the codec of its own documents.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
+use punctual_core::definition::{Band, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger};
+use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
+use punctual_core::inbox::Request;
+use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Store, TaskDocument};
+
+use crate::Decode;
+
+pub mod catalog;
+pub mod commits;
+pub mod inbox;
+pub mod leases;
+
+/// Opens stores for the suite.
+pub trait Factory {
+    /// The store.
+    type Store: Store + Catalog;
+
+    /// Opens an empty store. What it is kept in lives at least as long as the factory.
+    fn open(&self, partitions: u16, decode: Decode) -> impl Future<Output = Self::Store>;
+}
+
+/// Makes a `#[test]` of each case: of a factory, and of a function that runs a future to its end.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($factory:expr, $block_on:expr) => {
+        $crate::conformance_tests!(@cases $factory, $block_on, leases {
+            a_lease_is_granted_under_a_growing_epoch
+            a_lease_that_is_held_is_granted_to_nobody_else_until_it_ends
+            a_renewed_lease_lasts_longer
+            a_lease_that_was_taken_over_is_not_renewed
+            a_released_lease_is_free_at_once_and_nobodys
+            a_release_under_an_old_epoch_does_nothing
+            a_new_owner_is_told_how_far_the_last_one_came
+            leases_of_several_partitions_are_answered_in_the_order_asked_for
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, commits {
+            all_of_a_committed_batch_is_there
+            a_batch_under_an_old_epoch_is_refused_whole
+            a_batch_is_refused_if_one_of_its_leases_is_lost
+            a_write_in_a_partition_not_relied_on_is_refused
+            an_update_of_another_state_is_refused
+            an_update_under_another_fence_is_refused
+            an_update_of_what_is_not_there_is_refused
+            a_firing_that_is_there_is_refused
+            an_id_that_is_there_is_refused
+            an_inbox_entry_that_is_gone_is_refused
+            a_refused_batch_leaves_no_trace
+            an_update_changes_what_happens_to_an_instance_and_not_what_it_is
+            rows_come_back_as_they_were
+            counts_follow_the_states
+            an_output_that_is_written_again_takes_the_place_of_the_first
+            a_snapshot_has_what_is_live_with_the_definition_it_runs_by
+            a_removed_task_leaves_the_snapshot
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, inbox {
+            entries_come_in_order_up_to_the_limit_and_stay_until_applied
+            only_entries_of_the_asked_partitions_come
+            requests_come_back_as_they_were
+            a_document_that_cannot_be_decoded_stops_nobody_else
+            an_edit_helps_a_document_that_cannot_be_decoded
+            a_key_makes_a_trigger_repeatable
+            a_key_that_was_used_for_something_else_is_taken
+            without_a_key_each_trigger_counts
+            what_is_not_there_is_neither_triggered_nor_cancelled
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, catalog {
+            documents_are_made_changed_and_removed
+            what_does_not_differ_is_not_written
+            a_dry_run_writes_nothing
+            a_task_that_comes_back_keeps_its_id
+            a_source_removes_only_its_own_tasks
+            a_source_takes_a_task_over
+            of_two_documents_of_one_name_the_later_one_counts
+            any_name_will_do
+            tasks_are_paged_by_name
+            instances_are_paged_newest_first
+            instances_are_filtered
+            a_submission_leads_to_its_instance
+            occurrences_come_newest_first
+        });
+    };
+    (@cases $factory:expr, $block_on:expr, $module:ident { $($case:ident)* }) => {
+        mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+
+            $(
+                #[test]
+                fn $case() {
+                    let factory = $factory;
+                    $block_on($crate::conformance::$module::$case(&factory));
+                }
+            )*
+        }
+    };
+}
+
+/// How many partitions the suite's stores have.
+pub const PARTITIONS: u16 = 8;
+/// When the suite begins.
+pub const START: Timestamp = Timestamp(1_790_000_000_000);
+/// How long its leases last.
+pub const TTL: Millis = Millis::from_secs(10);
+
+/// The codec of the suite's documents.
+pub fn decode() -> Decode {
+    Arc::new(|document| {
+        let fields: serde_json::Value = serde_json::from_str(document).map_err(|error| error.to_string())?;
+        let text = |name: &str| fields[name].as_str().ok_or_else(|| format!("no {name}"));
+        if !fields["broken"].is_null() {
+            return Err("it is broken".to_owned());
+        }
+        Ok(definition(text("name")?, text("payload")?))
+    })
+}
+
+/// A definition as [`decode`] makes it.
+pub fn definition(name: &str, payload: &str) -> TaskDefinition {
+    TaskDefinition {
+        name: name.into(),
+        enabled: true,
+        trigger: Trigger::Manual,
+        handler: Handler { name: "command".into(), config: "{}".into() },
+        payload: Some(payload.into()),
+        misfire: MisfirePolicy::default(),
+        concurrency: ConcurrencyPolicy::default(),
+        retry: RetryPolicy::default(),
+        timeout: TimeoutPolicy::default(),
+        idempotent: true,
+        band: Band::Normal,
+    }
+}
+
+/// A document of the suite's.
+pub fn document(name: &str, payload: &str) -> TaskDocument {
+    let document = serde_json::json!({ "name": name, "payload": payload }).to_string();
+    TaskDocument { definition: Arc::new(definition(name, payload)), document: document.into() }
+}
+
+/// A document that can't be decoded.
+pub fn broken_document(name: &str) -> TaskDocument {
+    let document = serde_json::json!({ "name": name, "broken": true }).to_string();
+    TaskDocument { definition: Arc::new(definition(name, "")), document: document.into() }
+}
+
+/// Opens a store with the suite's layout.
+pub async fn open<F: Factory>(factory: &F) -> F::Store {
+    let store = factory.open(PARTITIONS, decode()).await;
+    assert_eq!(store.partitions(), PARTITIONS);
+    store
+}
+
+/// All partitions.
+pub fn all_partitions() -> Vec<PartitionId> {
+    (0..PARTITIONS).map(PartitionId).collect()
+}
+
+/// Applies documents as the source `files`.
+pub async fn apply(store: &impl Catalog, documents: Vec<TaskDocument>, now: Timestamp) -> Applied {
+    store.apply("files".into(), "tester".into(), documents, false, now).await.expect("the documents are applied")
+}
+
+/// An owner of partitions, who counts as one does.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    leases: BTreeMap<PartitionId, LeaseCheck>,
+}
+
+impl Owner {
+    /// Takes these partitions, all of which must be free.
+    pub async fn take(store: &impl Store, replica: &str, partitions: Vec<PartitionId>, now: Timestamp) -> Self {
+        let answers = store.acquire(ReplicaId(replica.into()), partitions, TTL, now).await.expect("an answer");
+        let leases = answers.into_iter().map(|answer| match answer {
+            LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } => {
+                (partition, LeaseCheck { partition, epoch, commit_seq, sequence })
+            }
+            LeaseAnswer::Held { partition, owner, .. } => panic!("partition {partition} is held by {}", owner.0),
+        });
+        Owner { leases: leases.collect() }
+    }
+
+    /// Takes all partitions.
+    pub async fn of_all(store: &impl Store) -> Self {
+        Owner::take(store, "a", all_partitions(), START).await
+    }
+
+    /// The lease of a partition.
+    pub fn lease(&self, partition: PartitionId) -> LeaseCheck {
+        self.leases[&partition]
+    }
+
+    /// A batch that relies on these partitions' leases and says nothing yet.
+    pub fn batch_on(&mut self, partitions: &[PartitionId]) -> Batch {
+        let mut leases = Vec::new();
+        for partition in partitions {
+            let lease = self.leases.get_mut(partition).expect("an own partition");
+            lease.commit_seq += 1;
+            leases.push(*lease);
+        }
+        Batch { leases, ..Batch::default() }
+    }
+
+    /// A batch that relies on all leases.
+    pub fn batch(&mut self) -> Batch {
+        let all: Vec<_> = self.leases.keys().copied().collect();
+        self.batch_on(&all)
+    }
+
+    /// The next number of a partition's sequence.
+    pub fn next(&mut self, partition: PartitionId) -> u64 {
+        let lease = self.leases.get_mut(&partition).expect("an own partition");
+        lease.sequence += 1;
+        lease.sequence
+    }
+
+    /// A new instance, dispatched to a worker.
+    pub fn dispatched(&mut self, partition: PartitionId, task: TaskId, fire_time: Timestamp) -> InstanceRow {
+        let id = InstanceId::new(partition, self.next(partition));
+        let fence = Fence(self.next(partition));
+        let worker = WorkerId("w1".into());
+        let transition = |from, to, cause| Transition {
+            from,
+            to,
+            cause,
+            at: fire_time,
+            attempt: u32::from(to == State::Dispatched),
+            fence: if to == State::Dispatched { fence } else { Fence(0) },
+            worker: (to == State::Dispatched).then(|| worker.clone()),
+            code: None,
+            detail: None,
+        };
+        InstanceRow {
+            id,
+            task,
+            version: Version(1),
+            fire_time,
+            ordinal: 0,
+            run: 1,
+            origin: Origin::Schedule,
+            state: State::Dispatched,
+            fence,
+            attempt: 1,
+            failures: 0,
+            losses: 0,
+            worker: Some(WorkerRef { id: worker.clone(), life: WorkerLife(u64::MAX) }),
+            due_at: None,
+            payload: None,
+            key: None,
+            transitions: vec![
+                transition(None, State::Waiting, Cause::Fired),
+                transition(Some(State::Waiting), State::Created, Cause::SlotFree),
+                transition(Some(State::Created), State::Dispatched, Cause::Assigned),
+            ],
+        }
+    }
+}
+
+/// The end of an instance.
+pub fn ended(row: &InstanceRow, state: State, at: Timestamp) -> InstanceUpdate {
+    let mut next = row.clone();
+    next.state = state;
+    next.worker = None;
+    next.transitions.push(Transition {
+        from: Some(row.state),
+        to: state,
+        cause: Cause::Finished,
+        at,
+        attempt: row.attempt,
+        fence: row.fence,
+        worker: row.worker.as_ref().map(|worker| worker.id.clone()),
+        code: Some(0),
+        detail: Some("it is over".into()),
+    });
+    InstanceUpdate { expected_state: row.state, expected_fence: row.fence, row: next }
+}
+
+/// Commits what must be accepted.
+pub async fn commit(store: &impl Store, batch: Batch) {
+    let outcome = store.commit(Arc::new(batch)).await.expect("an outcome");
+    assert_eq!(outcome, CommitOutcome::Committed);
+}
+
+/// Commits what must be refused, for a reason that has `why` in it, and looks that nothing was written.
+pub async fn refused(store: &(impl Store + Catalog), batch: Batch, why: &str) {
+    let before = dump(store).await;
+    match store.commit(Arc::new(batch)).await.expect("an outcome") {
+        CommitOutcome::Refused { reason } => assert!(reason.contains(why), "{reason:?} does not say {why:?}"),
+        outcome => panic!("{outcome:?}"),
+    }
+    assert_eq!(dump(store).await, before, "a refused batch left a trace");
+}
+
+/// All that can be read of a store, but for leases.
+pub async fn dump(store: &(impl Store + Catalog)) -> String {
+    let mut dump = String::new();
+    let mut add = |what: &dyn std::fmt::Debug| dump.push_str(&format!("{what:#?}\n"));
+    for partition in all_partitions() {
+        add(&store.snapshot(partition).await.expect("a snapshot"));
+    }
+    add(&store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page"));
+    let tasks = store.tasks(None, usize::MAX).await.expect("tasks");
+    for task in &tasks {
+        add(&store.task(Arc::clone(&task.name)).await.expect("a task"));
+        add(&store.occurrences(Arc::clone(&task.name), usize::MAX).await.expect("occurrences"));
+    }
+    let instances = store.instances(InstanceFilter { limit: usize::MAX, ..InstanceFilter::default() }).await.expect("instances");
+    for instance in instances {
+        add(&instance);
+        add(&store.outputs(instance.row.id).await.expect("outputs"));
+    }
+    add(&store.counts().await.expect("counts"));
+    dump
+}
+
+/// Makes tasks of these names and applies their entries as an owner does. Answers with their ids and partitions.
+pub async fn tasks_in_force(store: &(impl Store + Catalog), owner: &mut Owner, names: &[&str]) -> Vec<(TaskId, PartitionId)> {
+    apply(store, names.iter().map(|name| document(name, "v1")).collect(), START).await;
+    apply_inbox(store, owner, None).await;
+    let mut made = Vec::new();
+    for name in names {
+        let (view, _) = store.task((*name).into()).await.expect("an answer").expect("the task");
+        made.push((view.task, punctual_core::ids::partition_of(name, PARTITIONS)));
+    }
+    made
+}
+
+/// Applies all definitions in the inbox, and removes all other entries.
+pub async fn apply_inbox(store: &impl Store, owner: &mut Owner, next_fire: Option<Timestamp>) {
+    let page = store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page");
+    let mut batch = owner.batch();
+    for entry in page.entries {
+        batch.applied.push(entry.id);
+        if let Request::DefinitionChanged { task, version, definition } = entry.request {
+            let version = definition.map(|_| version);
+            batch.tasks.push(punctual_core::batch::TaskWrite { task, partition: entry.partition, version, next_fire });
+        }
+    }
+    commit(store, batch).await;
+}
+
+/// The entries of the inbox.
+pub async fn entry_ids(store: &impl Store) -> Vec<InboxId> {
+    let page = store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page");
+    page.entries.into_iter().map(|entry| entry.id).collect()
+}

@@ -1,0 +1,170 @@
+//! What everyone may read: tasks, instances, outputs, occurrences, counts.
+//!
+//! Every page is found through an index and starts where the last one ended. Which index is said in the query: SQLite keeps no
+//! statistics here, and a wrong guess over a hundred million rows is no page at all.
+
+use punctual_core::batch::Output;
+use punctual_core::ids::{InstanceId, TaskId, Version};
+use punctual_core::instance::State;
+use punctual_core::occurrence::Occurrence;
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{InstanceFilter, InstanceView, TaskView, VersionView};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use crate::catalog::{required_text, task_id};
+use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
+use crate::rows::{self, INSTANCE_COLUMNS, coded, instance_columns, unsigned};
+
+const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
+         coalesce(v.document, (SELECT w.document FROM task_versions w
+                               WHERE w.task = t.id AND w.document IS NOT NULL ORDER BY w.version DESC LIMIT 1))
+     FROM tasks t
+     LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version
+     LEFT JOIN task_states s ON s.partition = t.partition AND s.task = t.id ";
+
+fn task_view(row: &Row<'_>) -> rusqlite::Result<TaskView> {
+    Ok(TaskView {
+        task: TaskId(unsigned(row, 0)?),
+        name: required_text(row, 1)?,
+        version: Version(row.get(2)?),
+        removed: row.get(3)?,
+        next_fire: row.get::<_, Option<i64>>(4)?.map(Timestamp),
+        document: required_text(row, 5)?,
+    })
+}
+
+pub(crate) fn tasks(connection: &Connection, after: Option<&str>, limit: usize) -> rusqlite::Result<Vec<TaskView>> {
+    // No name is empty, so all are behind the empty one.
+    let sql = format!("{TASKS} WHERE t.name > ?1 AND t.removed = 0 ORDER BY t.name LIMIT ?2");
+    connection.prepare_cached(&sql)?.query_map(params![after.unwrap_or(""), sql_limit(limit)], task_view)?.collect()
+}
+
+pub(crate) fn task(connection: &mut Connection, name: &str) -> rusqlite::Result<Option<(TaskView, Vec<VersionView>)>> {
+    let connection = connection.transaction()?;
+    let sql = format!("{TASKS} WHERE t.name = ?1");
+    let Some(view) = connection.prepare_cached(&sql)?.query_row([name], task_view).optional()? else { return Ok(None) };
+    let versions = connection
+        .prepare_cached("SELECT version, created_at, created_by, document FROM task_versions WHERE task = ?1 ORDER BY version DESC")?
+        .query_map([view.task.0.cast_signed()], |row| {
+            Ok(VersionView {
+                version: Version(row.get(0)?),
+                at: Timestamp(row.get(1)?),
+                by: required_text(row, 2)?,
+                document: rows::text(row, 3)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Some((view, versions)))
+}
+
+pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<std::sync::Arc<str>>> {
+    let mut names = connection.prepare_cached("SELECT name FROM tasks WHERE id = ?1")?;
+    names.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
+}
+
+const INSTANCES: &str = concat!("SELECT ", instance_columns!(), ", t.name FROM instances i");
+const TASK_OF_INSTANCE: &str = " LEFT JOIN tasks t ON t.id = i.task WHERE ";
+
+fn instance_view(row: &Row<'_>) -> rusqlite::Result<InstanceView> {
+    Ok(InstanceView { row: rows::instance(row)?, task_name: required_text(row, INSTANCE_COLUMNS)? })
+}
+
+pub(crate) fn instances(connection: &mut Connection, filter: &InstanceFilter) -> rusqlite::Result<Vec<InstanceView>> {
+    let connection = connection.transaction()?;
+    let task = match &filter.task {
+        None => None,
+        Some(name) => match task_id(&connection, name)? {
+            Some(task) => Some(task),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let index = match (filter.state.map(Coded::code), task) {
+        _ if filter.key.is_some() => " INDEXED BY instances_by_key",
+        (Some(state), _) if state < LIVE_STATES_END => " INDEXED BY instances_live",
+        (_, Some(_)) => " INDEXED BY instances_by_task",
+        (Some(state), None) if state < TROUBLED_STATES_END => " INDEXED BY instances_troubled",
+        (_, None) => " INDEXED BY instances_firing",
+    };
+    let mut sql = [INSTANCES, index, TASK_OF_INSTANCE, "TRUE"].concat();
+    let mut values = Vec::<Value>::new();
+    if let Some(key) = &filter.key {
+        sql.push_str(" AND i.key = ?");
+        values.push(key.to_string().into());
+    }
+    if let Some(task) = task {
+        sql.push_str(" AND i.task = ?");
+        values.push(task.0.cast_signed().into());
+    }
+    if let Some(state) = filter.state {
+        let code = state.code();
+        sql.push_str(" AND i.state = ?");
+        values.push(i64::from(code).into());
+        // What the partial indexes need to see.
+        if code < LIVE_STATES_END {
+            sql.push_str(" AND i.state < 5");
+        } else if code < TROUBLED_STATES_END {
+            sql.push_str(" AND i.state >= 5 AND i.state < 10");
+        }
+    }
+    if let Some(before) = filter.before {
+        sql.push_str(" AND i.fire_time <= ? AND (i.fire_time, i.task, i.ordinal, i.run) < (?, ?, ?, ?)");
+        let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
+        let fire_time = before.fire_time.0;
+        values.extend([fire_time, fire_time, task, ordinal, i64::from(before.run)].map(Value::from));
+    }
+    sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC LIMIT ?");
+    values.push(sql_limit(filter.limit).into());
+    connection.prepare_cached(&sql)?.query_map(params_from_iter(values), instance_view)?.collect()
+}
+
+pub(crate) fn instance(connection: &Connection, id: InstanceId) -> rusqlite::Result<Option<InstanceView>> {
+    let sql = [INSTANCES, TASK_OF_INSTANCE, "i.id = ?1"].concat();
+    connection.prepare_cached(&sql)?.query_row([id.0.cast_signed()], instance_view).optional()
+}
+
+pub(crate) fn instance_of_submission(connection: &Connection, ordinal: u64) -> rusqlite::Result<Option<InstanceView>> {
+    let sql = [INSTANCES, TASK_OF_INSTANCE, "i.ordinal = ?1 AND i.ordinal <> 0 ORDER BY i.run LIMIT 1"].concat();
+    connection.prepare_cached(&sql)?.query_row([ordinal.cast_signed()], instance_view).optional()
+}
+
+pub(crate) fn outputs(connection: &Connection, id: InstanceId) -> rusqlite::Result<Vec<(u32, Output)>> {
+    connection
+        .prepare_cached("SELECT attempt, bytes, dropped FROM outputs WHERE instance = ?1 ORDER BY attempt")?
+        .query_map([id.0.cast_signed()], |row| Ok((row.get(0)?, Output { bytes: row.get(1)?, dropped: unsigned(row, 2)? })))?
+        .collect()
+}
+
+pub(crate) fn occurrences(connection: &Connection, task: &str, limit: usize) -> rusqlite::Result<Vec<Occurrence>> {
+    let Some(task) = task_id(connection, task)? else { return Ok(Vec::new()) };
+    connection
+        .prepare_cached(
+            "SELECT version, first, last, count, outcome, instance, at FROM occurrences
+             WHERE task = ?1 ORDER BY first DESC, rowid DESC LIMIT ?2",
+        )?
+        .query_map(params![task.0.cast_signed(), sql_limit(limit)], |row| {
+            Ok(Occurrence {
+                task,
+                version: Version(row.get(0)?),
+                first: Timestamp(row.get(1)?),
+                last: Timestamp(row.get(2)?),
+                count: unsigned(row, 3)?,
+                outcome: coded(row, 4)?,
+                instance: row.get::<_, Option<i64>>(5)?.map(|id| InstanceId(id.cast_unsigned())),
+                at: Timestamp(row.get(6)?),
+            })
+        })?
+        .collect()
+}
+
+pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(State, u64)>> {
+    connection
+        .prepare_cached("SELECT state, count FROM counts WHERE count <> 0 ORDER BY state")?
+        .query_map([], |row| Ok((coded(row, 0)?, unsigned(row, 1)?)))?
+        .collect()
+}
+
+/// A limit as SQL takes it: a negative one would be none.
+fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

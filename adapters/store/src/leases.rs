@@ -1,0 +1,75 @@
+//! Leases: who owns which partition, under which epoch, until when.
+
+use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::LeaseAnswer;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::commit::transaction;
+use crate::rows::{text, unsigned};
+
+pub(crate) fn acquire(
+    connection: &Connection,
+    replica: &ReplicaId,
+    partitions: &[PartitionId],
+    ttl: Millis,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<LeaseAnswer>> {
+    transaction(connection, |connection| {
+        let mut take = connection.prepare_cached(
+            "UPDATE leases SET owner = ?2, epoch = epoch + 1, expires_at = ?3
+             WHERE partition = ?1 AND (owner IS NULL OR owner = ?2 OR expires_at <= ?4)
+             RETURNING epoch, commit_seq, sequence",
+        )?;
+        let mut look = connection.prepare_cached("SELECT owner, expires_at FROM leases WHERE partition = ?1")?;
+        let expires_at = now.saturating_add(ttl);
+        let mut answers = Vec::with_capacity(partitions.len());
+        for &partition in partitions {
+            let granted = take
+                .query_row(params![partition.0, &*replica.0, expires_at.0, now.0], |row| {
+                    let (epoch, commit_seq, sequence) = (Epoch(unsigned(row, 0)?), unsigned(row, 1)?, unsigned(row, 2)?);
+                    Ok(LeaseAnswer::Granted { partition, epoch, commit_seq, sequence })
+                })
+                .optional()?;
+            answers.push(match granted {
+                Some(granted) => granted,
+                None => look.query_row([partition.0], |row| {
+                    let owner = ReplicaId(text(row, 0)?.unwrap_or_default());
+                    Ok(LeaseAnswer::Held { partition, owner, expires_at: Timestamp(row.get(1)?) })
+                })?,
+            });
+        }
+        Ok(answers)
+    })
+}
+
+pub(crate) fn renew(
+    connection: &Connection,
+    leases: &[(PartitionId, Epoch)],
+    ttl: Millis,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<PartitionId>> {
+    transaction(connection, |connection| {
+        let mut extend =
+            connection.prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner IS NOT NULL")?;
+        let expires_at = now.saturating_add(ttl);
+        let mut lost = Vec::new();
+        for (partition, epoch) in leases {
+            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0])? == 0 {
+                lost.push(*partition);
+            }
+        }
+        Ok(lost)
+    })
+}
+
+pub(crate) fn release(connection: &Connection, leases: &[(PartitionId, Epoch)]) -> rusqlite::Result<()> {
+    transaction(connection, |connection| {
+        let mut give_up =
+            connection.prepare_cached("UPDATE leases SET owner = NULL, expires_at = 0 WHERE partition = ?1 AND epoch = ?2")?;
+        for (partition, epoch) in leases {
+            give_up.execute(params![partition.0, epoch.0.cast_signed()])?;
+        }
+        Ok(())
+    })
+}

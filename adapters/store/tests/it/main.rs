@@ -1,0 +1,62 @@
+//! The store on SQLite: the suite that every store runs, and what only a file can suffer.
+
+mod crash;
+mod file;
+mod guards;
+mod scale;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_driver::ports::StoreError;
+use punctual_store::conformance::{self, Factory};
+use punctual_store::{Decode, Options, SqliteStore};
+
+/// A folder that goes with the test.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Folder(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.0.path().join("punctual.db")
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        Options::new(self.database(), conformance::PARTITIONS, conformance::decode())
+    }
+
+    pub(crate) fn open(&self) -> SqliteStore {
+        self.try_open().expect("a store")
+    }
+
+    pub(crate) fn try_open(&self) -> Result<SqliteStore, StoreError> {
+        SqliteStore::open(self.options())
+    }
+}
+
+impl Factory for Folder {
+    type Store = SqliteStore;
+
+    async fn open(&self, partitions: u16, decode: Decode) -> SqliteStore {
+        SqliteStore::open(Options::new(self.database(), partitions, decode)).expect("a store")
+    }
+}
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+/// The name of a replica, as often as needed.
+pub(crate) fn name(name: &str) -> Arc<str> {
+    name.into()
+}
+
+mod suite {
+    use super::{Folder, block_on};
+
+    punctual_store::conformance_tests!(Folder::new(), block_on);
+}

@@ -1,0 +1,241 @@
+//! The handler `http`: makes an HTTP call.
+//!
+//! Each call opens a connection of its own (HTTP/1.1) and closes it: scheduled calls are far apart, and one that meets a kept connection
+//! which the server is just closing would fail with nothing wrong. Environment variables such as `HTTPS_PROXY` are not heeded: a call goes
+//! where the task says. Root certificates are the system's; `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+//!
+//! - An answer whose status is a success, read to its end or to the limit of what is kept: succeeded.
+//! - An answer with another status, whichever: failed. Whether to call again is for the task's retry policy; what a 404 means, only its
+//!   author knows.
+//! - No answer, or one that breaks off: failed, with the reason. The call may have had its effect, so the server should go by the
+//!   `Idempotency-Key`.
+//! - A call that can't be made at all, such as one with a malformed URL: failed for good.
+//!
+//! A redirect is followed as the task allows, at most [`REDIRECTS_MAX`] times. `Authorization`, `Cookie` and the URL's password stay
+//! with the origin that they were meant for; other headers go along, so an API key in a header of its own should not be combined with
+//! `redirects: any`.
+
+use std::error::Error;
+use std::time::Duration;
+
+use punctual_core::limits::OUTPUT_BYTES_MAX;
+use punctual_core::protocol::{Assignment, End};
+use punctual_driver::ports::{Ended, Stop};
+use punctual_spec::handler::{HttpConfig, Method, Redirects};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Request, Response, Url};
+use tokio::sync::{OnceCell, watch};
+
+use crate::output::Capture;
+use crate::{failed, failed_for_good};
+
+/// Most redirects that a call follows.
+pub const REDIRECTS_MAX: usize = 10;
+/// How long making a connection may take: name, TCP and TLS together. The rest of the call has the attempt's own time limit.
+pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The clients, made at the first call: reading the root certificates takes a while.
+#[derive(Debug, Default)]
+pub(crate) struct HttpWorld {
+    clients: OnceCell<Clients>,
+}
+
+#[derive(Debug)]
+struct Clients {
+    staying: Client,
+    same_origin: Client,
+    anywhere: Client,
+}
+
+impl Clients {
+    fn new() -> Result<Clients, Box<dyn Error + Send + Sync>> {
+        let mut roots = rustls::RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        let (known, unusable) = roots.add_parsable_certificates(found.certs);
+        if known == 0 {
+            tracing::warn!(unusable, errors = ?found.errors, "no root certificates: https calls will fail. Install ca-certificates, or set SSL_CERT_FILE");
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let client = |redirects: Redirects| {
+            Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .redirect(policy(redirects))
+                .no_proxy()
+                .referer(false)
+                .pool_max_idle_per_host(0)
+                .connect_timeout(CONNECT_TIME_MAX)
+                .build()
+        };
+        Ok(Clients { staying: client(Redirects::None)?, same_origin: client(Redirects::SameOrigin)?, anywhere: client(Redirects::Any)? })
+    }
+}
+
+fn policy(redirects: Redirects) -> Policy {
+    match redirects {
+        Redirects::None => Policy::none(),
+        Redirects::Any => Policy::limited(REDIRECTS_MAX),
+        Redirects::SameOrigin => Policy::custom(|attempt| {
+            if attempt.previous().last().is_none_or(|previous| previous.origin() != attempt.url().origin()) {
+                attempt.stop()
+            } else {
+                Policy::limited(REDIRECTS_MAX).redirect(attempt)
+            }
+        }),
+    }
+}
+
+/// Runs one attempt.
+pub(crate) async fn run(world: &HttpWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> Ended {
+    let asked = async {
+        if stop.wait_for(|asked| *asked != Stop::No).await.is_err() {
+            // The sender is gone: nobody asks any more.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = asked => Ended { end: End::Cancelled, ..failed("the call was broken off; it may have had its effect") },
+        ended = call(world, assignment) => ended,
+    }
+}
+
+async fn call(world: &HttpWorld, assignment: &Assignment) -> Ended {
+    let config: HttpConfig = match serde_json::from_str(&assignment.handler.config) {
+        Ok(config) => config,
+        Err(error) => return failed_for_good(format!("the configuration of the call can't be read: {error}. Correct the task")),
+    };
+    let make = || async { tokio::task::spawn_blocking(Clients::new).await? };
+    let clients = match world.clients.get_or_try_init(make).await {
+        Ok(clients) => clients,
+        Err(error) => return failed(format!("the HTTP client could not be made: {error}")),
+    };
+    let client = match config.redirects {
+        Redirects::None => &clients.staying,
+        Redirects::SameOrigin => &clients.same_origin,
+        Redirects::Any => &clients.anywhere,
+    };
+    let (request, successes) = match request(client, &config, assignment).and_then(|request| Ok((request, config.success_ranges()?))) {
+        Ok(prepared) => prepared,
+        Err(reason) => return failed_for_good(format!("{reason}. Correct the task")),
+    };
+    let target = origin(request.url());
+    match client.execute(request).await {
+        Ok(response) => {
+            let succeeded = successes.iter().any(|range| range.contains(&response.status().as_u16()));
+            take_in(response, succeeded).await
+        }
+        Err(error) => failed(explain(&error, &target)),
+    }
+}
+
+fn request(client: &Client, config: &HttpConfig, assignment: &Assignment) -> Result<Request, String> {
+    let url = Url::parse(&config.url).map_err(|error| format!("the URL can't be read: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("the URL's scheme is {:?}, and only http and https can be called", url.scheme()));
+    }
+    let method = match config.method {
+        Method::Get => reqwest::Method::GET,
+        Method::Head => reqwest::Method::HEAD,
+        Method::Post => reqwest::Method::POST,
+        Method::Put => reqwest::Method::PUT,
+        Method::Patch => reqwest::Method::PATCH,
+        Method::Delete => reqwest::Method::DELETE,
+    };
+    let takes_payload = !matches!(config.method, Method::Get | Method::Head);
+    let body = config.body.as_deref().or(assignment.payload.as_deref().filter(|_| takes_payload));
+
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("punctual/", env!("CARGO_PKG_VERSION"))));
+    if let Some(body) = body {
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(if is_json { "application/json" } else { "text/plain; charset=utf-8" }));
+    }
+    for (name, value) in &config.headers {
+        let header = HeaderName::try_from(name).map_err(|_| format!("{name:?} can't be the name of a header"))?;
+        // The value may be a secret, so it isn't shown.
+        headers.insert(header, HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name:?} is not allowed"))?);
+    }
+    let about_attempt = [
+        ("punctual-instance", assignment.instance.to_string()),
+        ("punctual-attempt", assignment.attempt.to_string()),
+        ("punctual-fence", assignment.fence.to_string()),
+        ("punctual-fire-time", assignment.fire_time.to_string()),
+        ("idempotency-key", assignment.idempotency_key()),
+    ];
+    for (name, value) in about_attempt {
+        headers.insert(name, HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name:?} is not allowed"))?);
+    }
+
+    let mut request = client.request(method, url).headers(headers);
+    if let Some(body) = body {
+        request = request.body(body.to_owned());
+    }
+    request.build().map_err(|error| format!("the call can't be made: {}", error.without_url()))
+}
+
+/// Reads an answer's body up to the limit, and leaves the rest unread, which closes the connection.
+async fn take_in(mut response: Response, succeeded: bool) -> Ended {
+    let status = response.status();
+    let code = Some(i32::from(status.as_u16()));
+    let mut detail = (!succeeded).then(|| format!("status {status}"));
+    if let (Some(detail), true) = (&mut detail, status.is_redirection())
+        && let Some(location) = response.headers().get(LOCATION).and_then(|location| location.to_str().ok())
+        && let Ok(target) = response.url().join(location)
+    {
+        detail.push_str(&format!("; it redirects to {}, where the task's `redirects` doesn't let it go", origin(&target)));
+    }
+    let end = if succeeded { End::Succeeded } else { End::Failed };
+
+    let length = response.content_length();
+    let mut capture = Capture::default();
+    let mut received = 0_u64;
+    let output = loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => {
+                let (kept, over) = chunk.split_at(chunk.len().min(OUTPUT_BYTES_MAX - capture.len()));
+                capture.push(kept);
+                received += chunk.len() as u64;
+                if !over.is_empty() {
+                    let unread = length.map_or(0, |length| length.saturating_sub(received));
+                    break capture.finish_cut(over.len() as u64 + unread);
+                }
+            }
+            Ok(None) => break capture.finish(),
+            Err(error) => {
+                let reason = root_cause(&error);
+                let detail = format!("status {status}, but the answer broke off after {received} bytes: {reason}");
+                return Ended { code, output: capture.finish(), ..failed(detail) };
+            }
+        }
+    };
+    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output }
+}
+
+/// Scheme, host and port: what may be shown of a URL, whose path and query may hold secrets.
+fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+fn explain(error: &reqwest::Error, target: &str) -> String {
+    let reason = root_cause(error);
+    if error.is_redirect() {
+        format!("the redirects that {target} began can't be followed: {reason}")
+    } else if error.is_connect() {
+        format!("no connection to {target}: {reason}")
+    } else {
+        format!("no answer from {target}: {reason}")
+    }
+}
+
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
