@@ -58,12 +58,8 @@ impl Pair {
             misfire_threshold: limits::MISFIRE_THRESHOLD,
         };
         let now = Now { wall: Timestamp(0), monotonic: Monotonic(0) };
-        let worker = worker::Config {
-            worker: WorkerId(Arc::from("bench")),
-            life: WorkerLife(1),
-            slots: 100_000,
-            handlers: vec![Arc::from("noop")],
-        };
+        let worker =
+            worker::Config { worker: WorkerId(Arc::from("bench")), life: WorkerLife(1), slots: 100_000, handlers: vec![Arc::from("noop")] };
         let mut pair = Pair {
             scheduler: Scheduler::new(config, now),
             worker: WorkerNode::new(worker, now.monotonic),

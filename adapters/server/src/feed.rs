@@ -67,7 +67,9 @@ impl Observer for Feed {
             Alert::LateResult { instance, fence } => {
                 format!("! {instance}: a result came too late (fence {fence}) and was refused; another attempt has its place")
             }
-            Alert::DeadLettered { instance, cause } => format!("! {instance} is given up ({}); see `punctual instance {instance}`", cause.name()),
+            Alert::DeadLettered { instance, cause } => {
+                format!("! {instance} is given up ({}); see `punctual instance {instance}`", cause.name())
+            }
             Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
             Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),

@@ -1,6 +1,11 @@
 //! The one binary.
 
+mod api;
+mod bench;
 mod cli;
+mod embedded;
+mod feed;
+mod open;
 
 fn main() -> std::process::ExitCode {
     cli::run()

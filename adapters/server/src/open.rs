@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use punctual_core::limits;
 use punctual_driver::ports::{StoreError, TaskDocument};
 use punctual_spec::spec::TaskSpec;
 use punctual_spec::zones::Zones;
@@ -12,17 +13,15 @@ use punctual_store::{Options, SqliteStore};
 pub(crate) fn store(path: &Path, zones: &Arc<Zones>) -> Result<SqliteStore, StoreError> {
     let zones = zones.clone();
     let decode = move |document: &str| {
-        punctual_spec::decode(document, &zones).map_err(|findings| {
-            findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        })
+        punctual_spec::decode(document, &zones).map_err(|findings| findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
-    SqliteStore::open(Options::new(path, Arc::new(decode)))
+    SqliteStore::open(Options::new(path, limits::PARTITIONS_DEFAULT, Arc::new(decode)))
 }
 
 /// A task's document and definition.
 pub(crate) fn document(spec: &TaskSpec, zones: &Zones) -> anyhow::Result<TaskDocument> {
-    let definition = spec.to_definition(zones).map_err(|findings| {
-        anyhow::anyhow!("{}", findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-    })?;
+    let definition = spec
+        .to_definition(zones)
+        .map_err(|findings| anyhow::anyhow!("{}", findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
     Ok(TaskDocument { definition: Arc::new(definition), document: Arc::from(spec.to_json()) })
 }

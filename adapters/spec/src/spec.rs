@@ -495,7 +495,10 @@ impl TaskSpec {
                 config.success_statuses.sort();
                 config.success_statuses.dedup();
             }
-            Handler::Custom(custom) => custom.config.values_mut().for_each(serde_json::Value::sort_all_objects),
+            Handler::Custom(custom) => {
+                custom.config.sort_keys();
+                custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
+            }
         }
         if self.misfire.action == MisfireAction::FireAll && self.misfire.limit == Some(limits::CATCH_UP_DEFAULT) {
             self.misfire.limit = None;

@@ -9,6 +9,7 @@ use punctual_core::cron::{CronError, Expression, Schedule, validate_zone_name};
 
 use crate::choice::did_you_mean;
 use crate::limits::SHARED_SCHEDULES_MAX;
+use crate::problem::Finding;
 use crate::spec::CronTrigger;
 
 /// Where systems keep their zone data.
@@ -113,6 +114,15 @@ impl Zones {
         let zone = self.read(name)?;
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         Ok(loaded.entry(name.to_owned()).or_insert(zone).clone())
+    }
+
+    /// Checks that there is a zone of this name.
+    ///
+    /// # Errors
+    ///
+    /// What to say to whoever named it.
+    pub fn check(&self, name: &str) -> Result<(), Finding> {
+        self.get(name).map(drop).map_err(crate::compile::zone_finding)
     }
 
     /// The schedule of a cron trigger; equal triggers share one.

@@ -63,7 +63,7 @@ fn main() {
     let (size, seconds, tasks) = (argument(1, 500), argument(2, 10), argument(3, 1_000));
     let folder = tempfile::tempdir().expect("a folder");
     let decode = Arc::new(|_: &str| Err("no documents here".to_owned()));
-    let store = SqliteStore::open(Options::new(folder.path().join("raw.db"), PARTITIONS, decode)).expect("a store");
+    let store = SqliteStore::open(Options::new(folder.path().join("raw.db"), decode)).expect("a store");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(measure(&store, size, seconds, tasks));
 }

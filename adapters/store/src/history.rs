@@ -3,6 +3,8 @@
 //! Every page is found through an index and starts where the last one ended. Which index is said in the query: SQLite keeps no
 //! statistics here, and a wrong guess over a hundred million rows is no page at all.
 
+use std::sync::Arc;
+
 use punctual_core::batch::Output;
 use punctual_core::ids::{InstanceId, TaskId, Version};
 use punctual_core::instance::State;
@@ -79,6 +81,17 @@ pub(crate) fn instances(connection: &mut Connection, filter: &InstanceFilter) ->
             None => return Ok(Vec::new()),
         },
     };
+    let (sql, values) = instances_query(filter, task);
+    connection.prepare_cached(&sql)?.query_map(params_from_iter(values), instance_view)?.collect()
+}
+
+pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<Arc<str>>> {
+    let mut name = connection.prepare_cached("SELECT name FROM tasks WHERE id = ?1")?;
+    name.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
+}
+
+/// The query for a filter, and what it is run with. Only fixed text goes into it.
+fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Vec<Value>) {
     let index = match (filter.state.map(Coded::code), task) {
         _ if filter.key.is_some() => " INDEXED BY instances_by_key",
         (Some(state), _) if state < LIVE_STATES_END => " INDEXED BY instances_live",
@@ -108,14 +121,14 @@ pub(crate) fn instances(connection: &mut Connection, filter: &InstanceFilter) ->
         }
     }
     if let Some(before) = filter.before {
-        sql.push_str(" AND i.fire_time <= ? AND (i.fire_time, i.task, i.ordinal, i.run) < (?, ?, ?, ?)");
+        sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run) < (?, ?, ?, ?)");
         let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
         let fire_time = before.fire_time.0;
-        values.extend([fire_time, fire_time, task, ordinal, i64::from(before.run)].map(Value::from));
+        values.extend([fire_time, task, ordinal, i64::from(before.run)].map(Value::from));
     }
     sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC LIMIT ?");
     values.push(sql_limit(filter.limit).into());
-    connection.prepare_cached(&sql)?.query_map(params_from_iter(values), instance_view)?.collect()
+    (sql, values)
 }
 
 pub(crate) fn instance(connection: &Connection, id: InstanceId) -> rusqlite::Result<Option<InstanceView>> {
@@ -167,4 +180,34 @@ pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(State, u6
 /// A limit as SQL takes it: a negative one would be none.
 fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_driver::ports::InstanceCursor;
+
+    fn plan(filter: &InstanceFilter, task: Option<TaskId>) -> String {
+        let connection = Connection::open_in_memory().expect("a database");
+        connection.execute_batch(crate::schema::MIGRATIONS[0]).expect("a schema");
+        let (sql, values) = instances_query(filter, task);
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("SQL");
+        let lines = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).expect("a plan");
+        lines.collect::<rusqlite::Result<Vec<_>>>().expect("a plan").join("; ")
+    }
+
+    #[test]
+    fn a_page_costs_no_more_deep_in_the_list_than_at_its_top() {
+        let before = Some(InstanceCursor { fire_time: Timestamp(1), task: TaskId(1), ordinal: 1, run: 1 });
+        let all = InstanceFilter { before, limit: 10, ..InstanceFilter::default() };
+        let at = |index: &str| format!("SEARCH i USING INDEX {index}");
+        let name = "SEARCH t USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
+        assert_eq!(plan(&all, None), format!("{} ((fire_time,task,ordinal,run)<(?,?,?,?)); {name}", at("instances_firing")));
+        let failed = InstanceFilter { state: Some(State::Failed), ..all.clone() };
+        let troubled = plan(&failed, None);
+        assert!(troubled.starts_with(&format!("{} (state=? AND ", at("instances_troubled"))) && !troubled.contains("B-TREE"), "{troubled}");
+        // Of one task: only neighbours of one fire time are sorted.
+        let of_task = plan(&all, Some(TaskId(1)));
+        assert!(of_task.starts_with(&format!("{} (task=? AND fire_time<?)", at("instances_by_task"))), "{of_task}");
+    }
 }

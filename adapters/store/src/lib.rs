@@ -89,9 +89,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// This file, laid out for so many partitions where it is new.
-    pub fn new(path: impl Into<PathBuf>, partitions: u16, decode: Decode) -> Self {
-        Options { path: path.into(), partitions, decode, guards: Guards::ALL, pages_max: None }
+    /// This file, with the usual number of partitions where it is new.
+    pub fn new(path: impl Into<PathBuf>, decode: Decode) -> Self {
+        Options { path: path.into(), partitions: limits::PARTITIONS_DEFAULT, decode, guards: Guards::ALL, pages_max: None }
     }
 
     /// Leaves guards out, to show that a test notices.

@@ -3,7 +3,7 @@
 //! Documents that this program can't decode (a newer program wrote them, a zone is not on this machine) must neither stop the others nor
 //! lose anything. The task is *set aside*: a snapshot leaves it and its live instances out, its inbox entries stay where they are, and an
 //! error is logged once. All of it is there for a program that understands. An edit helps too: an entry whose own version can't be
-//! decoded takes on the task's newest version, if that one can.
+//! decoded takes on the task's newest version, if that one can; a reader that is past it by then meets it at its next start.
 
 use std::sync::Arc;
 
@@ -28,19 +28,27 @@ pub(crate) const KIND_CANCEL: u8 = 3;
 /// What this program can't read.
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
+    /// Tasks whose inbox entries stay where they are.
     tasks: FxHashSet<TaskId>,
+    /// Versions whose instances are left out.
+    versions: FxHashSet<(TaskId, Version)>,
     entries: FxHashSet<InboxId>,
 }
 
 impl SetAside {
     fn task(&mut self, task: TaskId, version: Version, reason: &str) {
-        if self.tasks.insert(task) {
+        self.tasks.insert(task);
+        self.version(task, version, reason);
+    }
+
+    fn version(&mut self, task: TaskId, version: Version, reason: &str) {
+        if self.versions.insert((task, version)) {
             tracing::error!(
                 code = "PUN-208",
                 %task,
                 %version,
                 reason,
-                "a task's document can't be decoded by this program: the task is set aside, others go on"
+                "a task's document can't be decoded by this program: what needs it is set aside, all else goes on"
             );
         }
     }
@@ -123,7 +131,7 @@ pub(crate) fn snapshot(
         let instance = rows::instance(row)?;
         match definitions.decoded(instance.task, instance.version, row, INSTANCE_COLUMNS)? {
             Ok(definition) => snapshot.instances.push((instance, definition)),
-            Err(reason) => set_aside.task(instance.task, instance.version, &reason),
+            Err(reason) => set_aside.version(instance.task, instance.version, &reason),
         }
     }
     Ok(snapshot)
@@ -142,7 +150,8 @@ pub(crate) fn read_inbox(
     let connection = connection.transaction()?;
     let mut definitions = Definitions::new(decode);
     let mut page = InboxPage::default();
-    let mut entries = connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox WHERE id > ?1 ORDER BY id")?;
+    let mut entries =
+        connection.prepare_cached("SELECT id, partition, at, by, kind, task, version, body FROM inbox WHERE id > ?1 ORDER BY id")?;
     let mut found = entries.query([after.0.cast_signed()])?;
     while let Some(row) = found.next()? {
         let partition = PartitionId(row.get(1)?);
@@ -231,10 +240,10 @@ fn definition_changed(
 }
 
 fn is_set_aside(connection: &Connection, instance: InstanceId, set_aside: &SetAside) -> rusqlite::Result<bool> {
-    if set_aside.tasks.is_empty() {
+    if set_aside.versions.is_empty() {
         return Ok(false);
     }
-    let mut task = connection.prepare_cached("SELECT task FROM instances WHERE id = ?1")?;
-    let task = task.query_row([instance.0.cast_signed()], |row| unsigned(row, 0)).optional()?;
-    Ok(task.is_some_and(|task| set_aside.tasks.contains(&TaskId(task))))
+    let mut version = connection.prepare_cached("SELECT task, version FROM instances WHERE id = ?1")?;
+    let version = version.query_row([instance.0.cast_signed()], |row| Ok((TaskId(unsigned(row, 0)?), Version(row.get(1)?)))).optional()?;
+    Ok(version.is_some_and(|version| set_aside.versions.contains(&version) || set_aside.tasks.contains(&version.0)))
 }

@@ -125,3 +125,32 @@ fn checkpoint(connection: &Connection) {
         tracing::warn!(%error, "the log could not be copied into the database");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_is_lost_with_its_transaction_and_the_next_one_runs() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let connection = || Connection::open_in_memory().expect("a database");
+        let threads = Threads::start_writer(connection(), connection()).expect("threads");
+        runtime.block_on(async {
+            let made = threads.call(|connection| connection.execute_batch("CREATE TABLE t (x)")).await;
+            made.expect("an answer").expect("a table");
+            let lost = threads.call(|connection| {
+                crate::commit::begin(connection).expect("a transaction");
+                connection.execute_batch("INSERT INTO t VALUES (1)").expect("a row");
+                panic!("on purpose");
+            });
+            let lost: Result<(), JobLost> = lost.await;
+            assert!(lost.is_err());
+            let count = threads.call(|connection| {
+                crate::commit::transaction(connection, |connection| {
+                    connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, u32>(0))
+                })
+            });
+            assert_eq!(count.await.expect("an answer"), Ok(0));
+        });
+    }
+}

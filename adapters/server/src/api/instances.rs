@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use punctual_core::ids::InstanceId;
-use punctual_core::instance::State as InstanceState;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceView, Submitted};
+use punctual_core::ids::{InstanceId, TaskId};
+use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -32,7 +33,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     let Query(filter) = filter.map_err(bad_query)?;
     let limit = checked_limit(filter.limit)?;
     let state = filter.state.map(|name| parse_state(&name)).transpose()?;
-    let before = filter.before.map(|id| parse_id(&id)).transpose()?;
+    let before = filter.before.map(|cursor| parse_cursor(&cursor)).transpose()?;
     if let Some(name) = &filter.task
         && api.store.task(Arc::from(name.as_str())).await?.is_none()
     {
@@ -40,7 +41,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     }
     let filter = InstanceFilter { task: filter.task.map(Arc::from), state, key: filter.key.map(Arc::from), before, limit };
     let instances = api.store.instances(filter).await?;
-    let next = (instances.len() == limit).then(|| instances.last().map(|last| last.row.id.to_string())).flatten();
+    let next = (instances.len() == limit).then(|| instances.last().map(|last| cursor(&last.row))).flatten();
     Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
 }
 
@@ -84,7 +85,8 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     }
     let instance = view.row.id;
     let api = &api;
-    let ended = api.when_applied(|| async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) }).await?;
+    let ended =
+        api.when_applied(|| async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) }).await?;
     let is_cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
     let instance = views::instance(ended.as_ref().unwrap_or(&view));
     Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))
@@ -93,6 +95,27 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
 async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<InstanceView, ApiError> {
     let parsed = parse_id(id)?;
     api.store.instance(parsed).await?.ok_or_else(|| ApiError::NoSuchInstance { id: id.to_owned() })
+}
+
+/// Where the next page begins. Callers hand it back as it is.
+fn cursor(row: &InstanceRow) -> String {
+    let InstanceCursor { fire_time, task, ordinal, run } = InstanceCursor::of(row);
+    format!("{}_{task}_{ordinal}_{run}", fire_time.0)
+}
+
+fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
+    let mut parts = text.split('_');
+    let mut parse = || {
+        let cursor = InstanceCursor {
+            fire_time: Timestamp(parts.next()?.parse().ok()?),
+            task: TaskId(parts.next()?.parse().ok()?),
+            ordinal: parts.next()?.parse().ok()?,
+            run: parts.next()?.parse().ok()?,
+        };
+        let fits = cursor.task.0 <= i64::MAX as u64 && cursor.ordinal <= i64::MAX as u64;
+        (fits && parts.next().is_none()).then_some(cursor)
+    };
+    parse().ok_or_else(|| ApiError::BadRequest { field: "before", problem: format!("{text:?} is not the `next` of a page") })
 }
 
 fn parse_id(text: &str) -> Result<InstanceId, ApiError> {

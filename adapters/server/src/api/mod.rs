@@ -160,7 +160,8 @@ mod tests {
         for own in ["localhost", "LOCALHOST:8650", "127.0.0.1:8650", "127.9.9.9", "[::1]:8650", "[::1]"] {
             assert!(is_this_machine(own), "{own}");
         }
-        for foreign in ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:8650", "[2001:db8::1]:80", "0.0.0.0"] {
+        for foreign in ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:8650", "[2001:db8::1]:80", "0.0.0.0"]
+        {
             assert!(!is_this_machine(foreign), "{foreign}");
         }
     }

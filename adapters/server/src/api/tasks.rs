@@ -34,17 +34,20 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Ok(Json(json!({ "tasks": tasks.iter().map(views::task).collect::<Vec<_>>(), "next": next })))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
-    Path(name): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
     let mut value = views::task(&view);
-    let versions = versions.iter().map(|(version, at, document)| {
-        let definition: Value = serde_json::from_str(document).unwrap_or(Value::Null);
-        json!({ "version": version.0, "at": at.to_string(), "definition": definition })
+    let versions = versions.iter().map(|version| {
+        let definition: Option<Value> = version.document.as_deref().and_then(|document| serde_json::from_str(document).ok());
+        json!({
+            "version": version.version.0,
+            "at": version.at.to_string(),
+            "by": &*version.by,
+            "removed": version.document.is_none(),
+            "definition": definition,
+        })
     });
     value["versions"] = versions.collect();
     Ok(Json(value))

@@ -1,11 +1,11 @@
 //! `punctual bench`: measures this machine.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
+use super::Exit;
+use super::output::Output;
 use crate::bench::{self, Scenario, Settings};
 
-/// Measures scheduler, worker and SQLite on this machine with a no-op handler.
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchArgs {
     /// What to measure
@@ -38,11 +38,15 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    pub(crate) async fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, output: &mut Output) -> Exit {
+        super::block_on(self.measure(), output)
+    }
+
+    async fn measure(&self) -> anyhow::Result<Exit> {
         if self.seed_only {
             let db = self.db.as_ref().ok_or_else(|| anyhow::anyhow!("--seed-only needs --db"))?;
             bench::seed_idle(self.tasks, db).await?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Exit::Done);
         }
         let temporary = tempfile::tempdir()?;
         let db = self.db.clone().unwrap_or_else(|| temporary.path().join("bench.db"));
@@ -61,6 +65,6 @@ impl BenchArgs {
             true => println!("{}", serde_json::to_string_pretty(&report)?),
             false => println!("{report}"),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Done)
     }
 }

@@ -26,6 +26,17 @@ pub(crate) enum ClientError {
     Refused { code: String, detail: String, problem: Value },
 }
 
+impl ClientError {
+    /// As problem details, the API's own where there are any.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            ClientError::Refused { problem, .. } => problem.clone(),
+            ClientError::Unreachable { .. } => serde_json::json!({ "code": "PUN-401", "detail": self.to_string() }),
+            ClientError::NotPunctual { .. } => serde_json::json!({ "code": "PUN-402", "detail": self.to_string() }),
+        }
+    }
+}
+
 /// A client of one address.
 pub(crate) struct Client {
     api: String,

@@ -11,7 +11,8 @@ use punctual_spec::compile;
 use punctual_spec::problem::Finding;
 use punctual_spec::spec::{CronTrigger, Dialect, Gap, Overlap};
 use punctual_spec::zones::Zones;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::{Exit, Output};
 
@@ -84,15 +85,15 @@ impl ExplainArgs {
         let occurrences = schedule.explain(after, self.count as usize);
         let description = schedule.expression().describe();
         if self.json {
-            output.json(&json!({
-                "expression": trigger.cron,
-                "dialect": schedule.expression().dialect().to_string(),
-                "timezone": trigger.timezone,
-                "description": description,
-                "tzdata": zones.version(),
-                "next": occurrences.iter().map(|occurrence| occurrence.at.to_string()).collect::<Vec<_>>(),
-                "occurrences": occurrences.iter().map(occurrence_json).collect::<Vec<_>>(),
-            }));
+            output.json(&Explanation {
+                expression: &trigger.cron,
+                dialect: schedule.expression().dialect().to_string(),
+                timezone: &trigger.timezone,
+                tzdata: zones.version(),
+                description,
+                next: occurrences.iter().map(|occurrence| occurrence.at.to_string()).collect(),
+                occurrences: occurrences.iter().map(Fire::of).collect(),
+            });
             return Exit::Done;
         }
         output.line(format_args!("{}  in {} (tzdata {})", trigger.cron, trigger.timezone, zones.version()));
@@ -144,19 +145,37 @@ fn offset(occurrence: &Occurrence) -> String {
     if magnitude.is_multiple_of(60) { text } else { format!("{text}:{:02}", magnitude % 60) }
 }
 
-fn occurrence_json(occurrence: &Occurrence) -> Value {
-    let mark = match occurrence.mark {
-        Mark::Normal => "normal",
-        Mark::AfterGap => "after_gap",
-        Mark::ShiftedFromGap => "shifted_from_gap",
-        Mark::FirstPass => "first_pass",
-        Mark::SecondPass => "second_pass",
-        Mark::DayOfTransition => "day_of_transition",
-    };
-    json!({
-        "utc": occurrence.at.to_string(),
-        "local": occurrence.local.to_string(),
-        "offset": offset(occurrence),
-        "mark": mark,
-    })
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Explanation<'a> {
+    expression: &'a str,
+    dialect: String,
+    timezone: &'a str,
+    tzdata: &'a str,
+    description: String,
+    next: Vec<String>,
+    occurrences: Vec<Fire>,
+}
+
+/// One fire time as JSON.
+#[derive(Serialize)]
+struct Fire {
+    utc: String,
+    local: String,
+    offset: String,
+    mark: &'static str,
+}
+
+impl Fire {
+    fn of(occurrence: &Occurrence) -> Fire {
+        let mark = match occurrence.mark {
+            Mark::Normal => "normal",
+            Mark::AfterGap => "after_gap",
+            Mark::ShiftedFromGap => "shifted_from_gap",
+            Mark::FirstPass => "first_pass",
+            Mark::SecondPass => "second_pass",
+            Mark::DayOfTransition => "day_of_transition",
+        };
+        Fire { utc: occurrence.at.to_string(), local: occurrence.local.to_string(), offset: offset(occurrence), mark }
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +12,13 @@ use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, Options};
 use tokio::sync::mpsc;
 
+use super::Exit;
+use super::output::Output;
 use crate::api::{self, Api};
 use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
 
-/// Runs a task file on this machine: scheduler, worker and API in one process, on embedded SQLite.
-///
-/// Commands in the file are run as the user who starts this. Ctrl-C lets what runs end and stops; a second one cancels it, a third stops
-/// at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct DevArgs {
     /// The task file
@@ -44,20 +41,30 @@ pub(crate) struct DevArgs {
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 
 impl DevArgs {
-    pub(crate) async fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, output: &mut Output) -> Exit {
+        super::block_on(self.serve(), output)
+    }
+
+    async fn serve(&self) -> anyhow::Result<Exit> {
         if !is_loopback(self.listen.ip()) {
-            anyhow::bail!("PUN-310: the API has no sign-in yet, so it listens on loopback only; use --listen 127.0.0.1:{}", self.listen.port());
+            anyhow::bail!(
+                "PUN-310: the API has no sign-in yet, so it listens on loopback only; use --listen 127.0.0.1:{}",
+                self.listen.port()
+            );
         }
         let zones = Arc::new(Zones::load());
         let file = match punctual_spec::file::read_file(&self.file, &zones) {
             Ok(file) => file,
             Err(problems) => {
                 eprintln!("{problems}");
-                return Ok(ExitCode::from(2));
+                return Ok(Exit::Refused);
             }
         };
         let listener = tokio::net::TcpListener::bind(self.listen).await.map_err(|error| {
-            anyhow::anyhow!("PUN-311: the API can't listen on {}: {error}. Stop what listens there, or name another address with --listen", self.listen)
+            anyhow::anyhow!(
+                "PUN-311: the API can't listen on {}: {error}. Stop what listens there, or name another address with --listen",
+                self.listen
+            )
         })?;
         let address = listener.local_addr()?;
         let store = Arc::new(open::store(&self.db, &zones)?);
@@ -65,7 +72,8 @@ impl DevArgs {
         let marker = marker(&self.db);
         self.end_orphans(&marker).await;
 
-        let documents = file.tasks.iter().map(|task| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) });
+        let documents =
+            file.tasks.iter().map(|task| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) });
         let source: Arc<str> = Arc::from("file");
         let by = Arc::from(format!("file {}", self.file.display()));
         let applied = store.apply(source, by, documents.collect(), false, clock.now().wall).await?;
@@ -85,7 +93,7 @@ impl DevArgs {
         self.wait_and_drain(node, interrupts).await;
         serving.abort();
         self.say("Stopped; everything is written down.");
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Done)
     }
 
     async fn wait_and_drain(&self, node: Embedded, mut interrupts: mpsc::Receiver<()>) {

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_spec::crontab::{self, Kind, Options};
+use punctual_spec::crontab::{self, Kind, Note, Options};
 use punctual_spec::file::read_bytes;
 use punctual_spec::problem::Code;
+use punctual_spec::spec::TaskSpec;
 use punctual_spec::zones::Zones;
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Exit, Output};
@@ -41,6 +43,13 @@ struct CrontabArgs {
     json: bool,
 }
 
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    tasks: &'a [TaskSpec],
+    notes: &'a [Note],
+}
+
 impl Args {
     pub(crate) fn run(self, output: &mut Output) -> Exit {
         match self.command {
@@ -53,8 +62,9 @@ impl CrontabArgs {
     fn run(self, output: &mut Output) -> Exit {
         let zones = Zones::load();
         let file = if self.file == Path::new("-") { "crontab".to_owned() } else { self.file.display().to_string() };
-        if let Err(error) = zones.get(&self.timezone) {
-            return refuse(Code::Zone, &format!("--tz: {error}"), self.json, output);
+        if let Err(finding) = zones.check(&self.timezone) {
+            let help = finding.help.map(|help| format!(" ({help})")).unwrap_or_default();
+            return refuse(finding.code, &format!("--tz: {}{help}", finding.message), self.json, output);
         }
         let bytes = match read_bytes(&self.file) {
             Ok(bytes) => bytes,
@@ -67,7 +77,7 @@ impl CrontabArgs {
         };
         let import = crontab::import(&bytes, &Options { file: file.clone(), kind, timezone: self.timezone }, &zones);
         if self.json {
-            output.json(&json!({ "tasks": import.tasks, "notes": import.notes }));
+            output.json(&Report { tasks: &import.tasks, notes: &import.notes });
         } else {
             output.text(&import.to_yaml(&file));
         }

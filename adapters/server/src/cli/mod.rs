@@ -3,9 +3,13 @@
 //! Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused. What a command has to say goes to
 //! the standard output, remarks to the standard error.
 
+mod bench;
+mod client;
 mod cron;
+mod dev;
 mod import;
 mod output;
+mod remote;
 mod schema;
 mod validate;
 
@@ -54,6 +58,23 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Run a task file on this machine: scheduler, worker and API in one process.
+    ///
+    /// Commands in the file are run as the user who starts this. Ctrl-C lets what runs end and stops; a second one cancels it, a third stops
+    /// at once.
+    Dev(dev::DevArgs),
+    /// List the tasks of the running Punctual, or show one.
+    Tasks(remote::TasksArgs),
+    /// List instances, newest first.
+    Instances(remote::InstancesArgs),
+    /// Show the whole story of an instance.
+    Instance(remote::InstanceArgs),
+    /// Show what the attempts of an instance wrote.
+    Logs(remote::LogsArgs),
+    /// Fire a task now, or after its delay.
+    Trigger(remote::TriggerArgs),
+    /// Cancel an instance.
+    Cancel(remote::CancelArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Explain cron expressions.
@@ -62,6 +83,8 @@ commands! {
     Import(import::Args),
     /// Print the JSON Schema of task files.
     Schema(schema::Args),
+    /// Measure scheduler, worker and SQLite on this machine with a no-op handler.
+    Bench(bench::BenchArgs),
 }
 
 /// Punctual: a distributed task scheduler.
@@ -71,6 +94,18 @@ commands! {
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// Runs a command that needs the world, on all cores, and says what went wrong where something did.
+fn block_on(command: impl Future<Output = anyhow::Result<Exit>>, output: &mut Output) -> Exit {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
+    match runtime.and_then(|runtime| runtime.block_on(command)) {
+        Ok(exit) => exit,
+        Err(error) => {
+            output.remark(format_args!("{error:#}"));
+            Exit::Found
+        }
+    }
 }
 
 /// Reads the command line and does what it says.

@@ -1,13 +1,14 @@
 //! The commands that ask a running Punctual: tasks, instances, instance, logs, trigger, cancel.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
+use super::Exit;
 use super::client::{ApiArgs, Client, ClientError};
+use super::output::Output;
 
-/// Lists the tasks.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TasksArgs {
     /// Show one task with its versions and the fire times that were not fired
@@ -16,7 +17,6 @@ pub(crate) struct TasksArgs {
     api: ApiArgs,
 }
 
-/// Lists instances, newest first.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstancesArgs {
     /// Of this task only
@@ -35,7 +35,6 @@ pub(crate) struct InstancesArgs {
     api: ApiArgs,
 }
 
-/// Shows the whole story of an instance.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstanceArgs {
     /// The instance's id, such as 43-17
@@ -44,7 +43,6 @@ pub(crate) struct InstanceArgs {
     api: ApiArgs,
 }
 
-/// Shows what the attempts of an instance wrote.
 #[derive(clap::Args, Debug)]
 pub(crate) struct LogsArgs {
     /// The instance's id, such as 43-17
@@ -53,7 +51,6 @@ pub(crate) struct LogsArgs {
     api: ApiArgs,
 }
 
-/// Fires a task now, or after its delay.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TriggerArgs {
     /// The task's name
@@ -71,7 +68,6 @@ pub(crate) struct TriggerArgs {
     api: ApiArgs,
 }
 
-/// Cancels an instance.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CancelArgs {
     /// The instance's id, such as 43-17
@@ -91,7 +87,7 @@ fn duration(text: &str) -> Result<punctual_core::time::Millis, String> {
 type Printed = Result<String, ClientError>;
 
 impl TasksArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         match &self.name {
             Some(name) => self.one(&client, name).await,
@@ -136,7 +132,12 @@ impl TasksArgs {
         for occurrence in task["occurrences"].as_array().into_iter().flatten() {
             let times = match occurrence["count"].as_u64() {
                 Some(1) => text(&occurrence["first"]),
-                _ => format!("{} fire times from {} to {}", text(&occurrence["count"]), text(&occurrence["first"]), text(&occurrence["last"])),
+                _ => format!(
+                    "{} fire times from {} to {}",
+                    text(&occurrence["count"]),
+                    text(&occurrence["first"]),
+                    text(&occurrence["last"])
+                ),
             };
             shown += &format!("not fired  {times}: {}\n", text(&occurrence["outcome"]));
         }
@@ -145,7 +146,7 @@ impl TasksArgs {
 }
 
 impl InstancesArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let mut query = vec![("limit", self.limit.to_string())];
         let filters = [("task", &self.task), ("state", &self.state), ("before", &self.before)];
@@ -164,7 +165,7 @@ impl InstancesArgs {
 }
 
 impl InstanceArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let mut instance = client.get(&["instances", &self.id], &[]).await?;
         let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
@@ -173,7 +174,9 @@ impl InstanceArgs {
             return Ok(pretty(&instance));
         }
         let mut shown = format!("{}  {}  {}\n", text(&instance["id"]), text(&instance["task"]), text(&instance["state"]));
-        for (label, field) in [("fire time", "fire_time"), ("origin", "origin"), ("version", "version"), ("due at", "due_at"), ("payload", "payload")] {
+        for (label, field) in
+            [("fire time", "fire_time"), ("origin", "origin"), ("version", "version"), ("due at", "due_at"), ("payload", "payload")]
+        {
             if !instance[field].is_null() {
                 shown += &format!("{label:<10} {}\n", text(&instance[field]));
             }
@@ -190,7 +193,7 @@ impl InstanceArgs {
 }
 
 impl LogsArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
         if self.api.json {
@@ -201,7 +204,7 @@ impl LogsArgs {
 }
 
 impl TriggerArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let mut body = json!({ "by": user() });
         if let Some(payload) = &self.payload {
@@ -222,7 +225,7 @@ impl TriggerArgs {
 }
 
 impl CancelArgs {
-    pub(crate) async fn run(&self) -> Printed {
+    async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let body = json!({ "by": user(), "reason": self.reason });
         let answer = client.post(&["instances", &self.id, "cancel"], None, &body).await?;
@@ -237,36 +240,33 @@ impl CancelArgs {
     }
 }
 
-/// Prints what a command has to say. A reader that is gone is no failure.
-pub(crate) fn print(printed: &Printed, as_json: bool) -> std::process::ExitCode {
-    match printed {
-        Ok(shown) => {
-            let _ = writeln!(std::io::stdout().lock(), "{shown}");
-            std::process::ExitCode::SUCCESS
-        }
-        Err(error) => {
-            if as_json {
-                let problem = match error {
-                    ClientError::Refused { problem, .. } => problem.clone(),
-                    other => json!({ "detail": other.to_string() }),
-                };
-                let _ = writeln!(std::io::stdout().lock(), "{}", pretty(&json!({ "error": problem })));
-            }
-            eprintln!("{error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
-}
-
-macro_rules! wants_json {
+macro_rules! commands {
     ($($args:ident),*) => { $(impl $args {
-        /// Whether JSON was asked for.
-        pub(crate) fn wants_json(&self) -> bool {
-            self.api.json
+        pub(super) fn run(self, output: &mut Output) -> Exit {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    output.remark(error);
+                    return Exit::Found;
+                }
+            };
+            match runtime.block_on(self.ask()) {
+                Ok(shown) => {
+                    output.line(shown);
+                    Exit::Done
+                }
+                Err(error) => {
+                    if self.api.json {
+                        output.json(&json!({ "error": error.to_json() }));
+                    }
+                    output.remark(error);
+                    Exit::Found
+                }
+            }
         }
     })* };
 }
-wants_json!(TasksArgs, InstancesArgs, InstanceArgs, LogsArgs, TriggerArgs, CancelArgs);
+commands!(TasksArgs, InstancesArgs, InstanceArgs, LogsArgs, TriggerArgs, CancelArgs);
 
 fn user() -> String {
     std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "cli".to_owned())
@@ -278,7 +278,7 @@ fn pretty(value: &Value) -> String {
 
 fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     table
 }
 

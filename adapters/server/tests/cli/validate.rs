@@ -7,14 +7,53 @@ use crate::{check, punctual};
 
 #[test]
 fn a_good_file_is_good() {
-    check(&["validate", "examples/quickstart.yaml"], "", expect![[r#""#]]);
-    check(&["validate", "examples/quickstart.yaml", "--json"], "", expect![[r#""#]]);
+    check(
+        &["validate", "examples/quickstart.yaml"],
+        "",
+        expect![[r#"
+        examples/quickstart.yaml: 7 tasks, no problems (tzdata [TZDATA])
+        exit code 0
+    "#]],
+    );
+    check(
+        &["validate", "examples/quickstart.yaml", "--json"],
+        "",
+        expect![[r#"
+        {
+          "ok": true,
+          "tzdata": "[TZDATA]",
+          "files": [
+            {
+              "file": "examples/quickstart.yaml",
+              "tasks": 7,
+              "problems": [],
+              "problems_left_out": 0
+            }
+          ]
+        }
+        exit code 0
+    "#]],
+    );
 }
 
 #[test]
 fn findings_have_places_codes_and_help() {
     let text = "tasks:\n- {name: a, trigger: {cron: '0 25 * * *', timezone: Asia/Mumbai}, comand: x}\n";
-    check(&["validate", "-"], text, expect![[r#""#]]);
+    check(
+        &["validate", "-"],
+        text,
+        expect![[r#"
+        -:2:3: PUN-107 tasks[0]: the task runs nothing
+            add one of command, http, handler
+        -:2:29: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
+        -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
+            did you mean `Asia/Kolkata`?
+        -:2:67: PUN-106 tasks[0]: there is no field `comand`
+            did you mean `command`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority
+        -: 4 problems
+        exit code 1
+    "#]],
+    );
     let run = punctual(&["validate", "-", "--json"], text);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((run.code, &report["ok"]), (Some(1), &Value::Bool(false)));
@@ -25,5 +64,18 @@ fn findings_have_places_codes_and_help() {
 #[test]
 fn names_are_unique_over_files() {
     let text = "tasks:\n- {name: sweep, trigger: manual, command: x}\n";
-    check(&["validate", "examples/quickstart.yaml", "-", "missing.yaml"], text, expect![[r#""#]]);
+    check(
+        &["validate", "examples/quickstart.yaml", "-", "missing.yaml"],
+        text,
+        expect![[r#"
+        examples/quickstart.yaml: 7 tasks, no problems (tzdata [TZDATA])
+        -:2: PUN-113 tasks[0].name: two tasks are named "sweep": here and in examples/quickstart.yaml, line 25
+            give each task a name of its own
+        -: 1 problem
+        missing.yaml: PUN-101: the file can't be read: No such file or directory (os error 2)
+            check its name and its permissions
+        missing.yaml: 1 problem
+        exit code 1
+    "#]],
+    );
 }

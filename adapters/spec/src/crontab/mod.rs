@@ -252,10 +252,11 @@ impl Importer<'_> {
             self.timezone = Some(self.options.timezone.clone());
             return;
         }
-        self.timezone = match self.zones.get(&value) {
-            Ok(_) => Some(value),
-            Err(error) => {
-                self.refuse(number, format!("CRON_TZ: {error}"));
+        self.timezone = match self.zones.check(&value) {
+            Ok(()) => Some(value),
+            Err(finding) => {
+                let help = finding.help.map(|help| format!(" ({help})")).unwrap_or_default();
+                self.refuse(number, format!("CRON_TZ: {}{help}", finding.message));
                 None
             }
         };

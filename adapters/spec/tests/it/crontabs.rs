@@ -4,12 +4,11 @@ use expect_test::{Expect, expect};
 use punctual_spec::crontab::{Import, Kind, Line, Options, Severity, import};
 use punctual_spec::handler::{CommandConfig, Program};
 use punctual_spec::spec::{Handler, TaskSpec, Trigger};
-use punctual_spec::zones::Zones;
 
 fn run(name: &str, bytes: &[u8], kind: Kind) -> Import {
     let options = Options { file: name.to_owned(), kind, timezone: "UTC".to_owned() };
-    let imported = import(bytes, &options, &Zones::bundled());
-    assert_eq!(imported, import(bytes, &options, &Zones::bundled()), "importing twice gives the same");
+    let imported = import(bytes, &options, crate::zones());
+    assert_eq!(imported, import(bytes, &options, crate::zones()), "importing twice gives the same");
     assert_accounted_for(bytes, &imported);
     imported
 }
@@ -79,55 +78,55 @@ fn a_users_crontab() {
         USERS,
         Kind::User,
         expect![[r##"
-        # Imported from the crontab jobs.
-        # As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better.
-        # lines with no CRON_TZ above are read in the zone `UTC`; cron uses the machine's zone: name another with --tz
-        # cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
-        # line 2: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
-        # line 10: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
-        # line 15: PUN-121: `0~30` in the minute field is not understood: use `*`, a number, a range `a-b`, a step `*/n`, or a list of these (random times with `~` are not supported: choose a time)
-        # line 16: PUN-121: `61` in the minute field is out of range: 0 to 59
-        # line 17: PUN-121: CRON_TZ: there is no time zone `Asia/Mumbai` in tzdata 2026f
-        # line 18: PUN-121: the CRON_TZ above names no time zone, so nobody knows when this is to fire
-        # line 21: TZ is kept for the commands alone, as cron does; CRON_TZ or --tz sets the zone of the schedule
-        # line 23: PUN-121: a `-` in front, which keeps some crons from logging, is not understood: remove it
-        # line 24: PUN-121: the command is missing
-        # line 25: the last line has no line end, which cron would refuse; it was read all the same
-        # line 25: PUN-121: not a crontab line: 5 fields and a command are wanted (minute hour day month weekday command)
-        defaults:
-          misfire: {action: skip}
-          concurrency: {max_running: 100000}
-          idempotent: false
-        tasks:
-          - name: jobs-date
-            description: "Backs things up"
-            trigger: {cron: "0 5 * * *"}
-            command:
-              shell: "date +%F"
-              env: {SHELL: /bin/bash}
-              stdin: "one\ntwo\n"
-          - name: jobs-backup.sh
-            trigger: {cron: "@daily", timezone: Europe/Paris}
-            command:
-              shell: "/usr/bin/backup.sh --all"
-              env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
-          - name: jobs-run.sh-d8b17191
-            trigger: {cron: "*/5 * * * *", timezone: Europe/Paris}
-            command:
-              shell: "cd /srv && A=1 ./run.sh"
-              env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
-          - name: jobs-run.sh-d8b17191-2
-            trigger: {cron: "*/5 * * * *", timezone: Europe/Paris}
-            command:
-              shell: "cd /srv && A=1 ./run.sh"
-              env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
-          - name: jobs-report
-            trigger: {cron: "0 9 * * 7-0"}
-            command:
-              shell: "[ -x /usr/bin/report ] && /usr/bin/report"
-              env: {GREETING: "hello there", HOME: /var/jobs, PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash, TZ: Asia/Tokyo}
-              working_directory: /var/jobs
-    "##]],
+            # Imported from the crontab jobs.
+            # As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better.
+            # lines with no CRON_TZ above are read in the zone `UTC`; cron uses the machine's zone: name another with --tz
+            # cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
+            # line 2: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
+            # line 10: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
+            # line 15: PUN-121: `0~30` in the minute field is not understood: use `*`, a number, a range `a-b`, a step `*/n`, or a list of these (random times with `~` are not supported: choose a time)
+            # line 16: PUN-121: `61` in the minute field is out of range: 0 to 59
+            # line 17: PUN-121: CRON_TZ: there is no time zone `Asia/Mumbai` in tzdata 2026f (did you mean `Asia/Kolkata`?)
+            # line 18: PUN-121: the CRON_TZ above names no time zone, so nobody knows when this is to fire
+            # line 21: TZ is kept for the commands alone, as cron does; CRON_TZ or --tz sets the zone of the schedule
+            # line 23: PUN-121: a `-` in front, which keeps some crons from logging, is not understood: remove it
+            # line 24: PUN-121: the command is missing
+            # line 25: the last line has no line end, which cron would refuse; it was read all the same
+            # line 25: PUN-121: not a crontab line: 5 fields and a command are wanted (minute hour day month weekday command)
+            defaults:
+              misfire: {action: skip}
+              concurrency: {max_running: 100000}
+              idempotent: false
+            tasks:
+              - name: jobs-date
+                description: "Backs things up"
+                trigger: {cron: "0 5 * * *"}
+                command:
+                  shell: "date +%F"
+                  env: {SHELL: /bin/bash}
+                  stdin: "one\ntwo\n"
+              - name: jobs-backup.sh
+                trigger: {cron: "@daily", timezone: Europe/Paris}
+                command:
+                  shell: "/usr/bin/backup.sh --all"
+                  env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
+              - name: jobs-run.sh-d8b17191
+                trigger: {cron: "*/5 * * * *", timezone: Europe/Paris}
+                command:
+                  shell: "cd /srv && A=1 ./run.sh"
+                  env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
+              - name: jobs-run.sh-d8b17191-2
+                trigger: {cron: "*/5 * * * *", timezone: Europe/Paris}
+                command:
+                  shell: "cd /srv && A=1 ./run.sh"
+                  env: {GREETING: "hello there", PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash}
+              - name: jobs-report
+                trigger: {cron: "0 9 * * 7-0"}
+                command:
+                  shell: "[ -x /usr/bin/report ] && /usr/bin/report"
+                  env: {GREETING: "hello there", HOME: /var/jobs, PATH: "/usr/local/bin:/usr/bin", SHELL: /bin/bash, TZ: Asia/Tokyo}
+                  working_directory: /var/jobs
+        "##]],
     );
 }
 

@@ -8,13 +8,21 @@ mod published;
 mod refusals;
 mod roundtrips;
 
+use std::sync::LazyLock;
+
 use punctual_spec::file::{TaskFile, read_text};
 use punctual_spec::problem::Problems;
 use punctual_spec::zones::Zones;
 
 /// Reads a task file with the bundled zones.
 fn read(text: &str) -> Result<TaskFile, Problems> {
-    read_text("tasks.yaml", text, &Zones::bundled())
+    read_text("tasks.yaml", text, zones())
+}
+
+/// The bundled zones, the same on every machine.
+fn zones() -> &'static Zones {
+    static ZONES: LazyLock<Zones> = LazyLock::new(Zones::bundled);
+    &ZONES
 }
 
 /// A file with one task, of whose fields these are the ones that matter.

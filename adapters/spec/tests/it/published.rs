@@ -1,5 +1,6 @@
 //! What the repository publishes: schema, examples and docs agree with the program.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use punctual_spec::problem::Code;
@@ -85,11 +86,28 @@ fn the_schema_refuses_what_the_reader_refuses() {
     }
 }
 
+/// Every `PUN-` code that the sources of the adapters mention.
+fn codes_in(folder: &Path, codes: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            codes_in(&entry, codes);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&entry).unwrap();
+            let numbers = text.split("PUN-").skip(1).filter_map(|rest| rest.get(..3));
+            codes.extend(numbers.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit())).map(|number| format!("PUN-{number}")));
+        }
+    }
+}
+
 #[test]
 fn every_code_has_its_section() {
     let page = std::fs::read_to_string(repository().join("docs/errors.md")).unwrap();
-    let codes = Code::ALL.iter().map(|code| code.as_str().to_owned());
-    for code in codes.chain((201..=207).map(|number| format!("PUN-{number}"))) {
+    let mut codes: BTreeSet<String> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
+    for adapter in ["driver", "server", "spec", "store", "worker"] {
+        codes_in(&repository().join("adapters").join(adapter).join("src"), &mut codes);
+    }
+    assert!(codes.contains("PUN-201") && codes.len() > 30, "{codes:?}");
+    for code in &codes {
         assert!(page.contains(&format!("\n### {code}\n")), "{code} has no section");
         assert!(page.contains(&format!("| [{code}](#{}) |", code.to_lowercase())), "{code} is not in the table");
     }

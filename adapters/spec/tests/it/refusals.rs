@@ -92,10 +92,13 @@ fn a_file_without_tasks() {
     for text in ["", "\n\n", "# nothing\n", "---\n", "~", "\u{feff}"] {
         assert_eq!(only_code(text), Code::NoTasks, "{text:?}");
     }
-    check("", expect![[r#"
+    check(
+        "",
+        expect![[r#"
         tasks.yaml:1:1: PUN-105: the file is empty
             write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

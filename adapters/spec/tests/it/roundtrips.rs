@@ -10,7 +10,6 @@ use punctual_spec::crontab::{Kind, Options, import};
 use punctual_spec::emit::to_yaml;
 use punctual_spec::handler::{CommandConfig, HttpConfig, Method, Program, Redirects};
 use punctual_spec::spec::*;
-use punctual_spec::zones::Zones;
 
 use crate::crontabs::assert_accounted_for;
 
@@ -169,7 +168,7 @@ proptest! {
         for (index, spec) in specs.iter_mut().enumerate() {
             spec.name = format!("{index}{}", spec.name);
         }
-        prop_assume!(specs.iter().all(|spec| spec.to_definition(&Zones::bundled()).is_ok()));
+        prop_assume!(specs.iter().all(|spec| spec.to_definition(crate::zones()).is_ok()));
         let yaml = to_yaml(&specs, &["made by a test".to_owned()]);
         let file = crate::read(&yaml).map_err(|problems| TestCaseError::fail(format!("{problems}{yaml}")))?;
         let read: Vec<TaskSpec> = file.tasks.into_iter().map(|task| task.spec).collect();
@@ -190,7 +189,7 @@ proptest! {
         for bytes in [bytes.as_slice(), text.as_bytes()] {
             for kind in [Kind::User, Kind::System] {
                 let options = Options { file: "c".to_owned(), kind, timezone: "UTC".to_owned() };
-                let import = import(bytes, &options, &Zones::bundled());
+                let import = import(bytes, &options, crate::zones());
                 assert_accounted_for(bytes, &import);
             }
         }
@@ -200,7 +199,7 @@ proptest! {
     fn what_is_imported_survives_its_task_file(commands in vec(("[0-9]{1,2}|\\*", "\\PC{1,30}"), 1..6)) {
         let text: String = commands.iter().map(|(minute, command)| format!("{minute} * * * * {command}\n")).collect();
         let options = Options { file: "c".to_owned(), kind: Kind::User, timezone: "Europe/Berlin".to_owned() };
-        let import = import(text.as_bytes(), &options, &Zones::bundled());
+        let import = import(text.as_bytes(), &options, crate::zones());
         if !import.tasks.is_empty() {
             let yaml = import.to_yaml("c");
             let file = crate::read(&yaml).map_err(|problems| TestCaseError::fail(format!("{problems}{yaml}")))?;

@@ -120,10 +120,13 @@ pub async fn any_name_will_do<F: Factory>(factory: &F) {
     let mut expected: Vec<_> = all.map(str::to_owned).into();
     expected.sort_unstable();
     assert_eq!(task_names(&store).await, expected);
+    assert_eq!(store.name_of(TaskId(999)).await.expect("an answer"), None);
     for name in all {
         let triggered = store.trigger(name.into(), "me".into(), None, vec![Default::default()], START).await.expect("an answer");
         assert!(matches!(triggered, Submitted::Accepted { .. }), "{name}");
-        assert_eq!(&*store.task(name.into()).await.expect("an answer").expect("the task").0.name, name);
+        let (view, _) = store.task(name.into()).await.expect("an answer").expect("the task");
+        assert_eq!(&*view.name, name);
+        assert_eq!(store.name_of(view.task).await.expect("an answer").as_deref(), Some(name));
     }
 }
 

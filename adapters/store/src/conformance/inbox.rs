@@ -37,6 +37,8 @@ pub async fn entries_come_in_order_up_to_the_limit_and_stay_until_applied<F: Fac
     }
     let page = store.read_inbox(all_partitions(), InboxId(0), 5).await.expect("a page");
     assert_eq!((page.entries.len(), page.more), (5, false), "exactly as many as asked for are no sign of more");
+    let rest = store.read_inbox(all_partitions(), page.entries[1].id, 2).await.expect("a page");
+    assert_eq!((rest.entries.as_slice(), rest.more), (&page.entries[2..4], true));
     let mut batch = owner.batch();
     batch.applied = vec![page.entries[0].id, page.entries[3].id];
     commit(&store, batch).await;

@@ -360,3 +360,19 @@ pub async fn entry_ids(store: &impl Store) -> Vec<InboxId> {
     let page = store.read_inbox(all_partitions(), InboxId(0), usize::MAX).await.expect("a page");
     page.entries.into_iter().map(|entry| entry.id).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_is_in_the_list() {
+        let list = include_str!("mod.rs");
+        let sources = [include_str!("leases.rs"), include_str!("commits.rs"), include_str!("inbox.rs"), include_str!("catalog.rs")];
+        let mut cases = 0;
+        for line in sources.iter().flat_map(|source| source.lines()) {
+            let Some(case) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next()) else { continue };
+            assert!(list.lines().any(|listed| listed.trim() == case), "{case} is forgotten");
+            cases += 1;
+        }
+        assert!(cases > 40);
+    }
+}

@@ -7,12 +7,12 @@ use std::time::Duration;
 use punctual_core::ids::{PartitionId, TaskId};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_store::conformance::{self, Owner, START, all_partitions, commit, ended};
-use punctual_store::{Options, SqliteStore};
+use punctual_store::SqliteStore;
+use punctual_store::conformance::{Owner, START, all_partitions, commit, ended};
 
 use rusqlite::Connection;
 
-use crate::{Folder, block_on};
+use crate::{Folder, block_on, options};
 
 const DATABASE: &str = "PUNCTUAL_TEST_CRASH";
 const P: PartitionId = PartitionId(1);
@@ -44,8 +44,7 @@ async fn commit_without_end(store: SqliteStore) {
 #[test]
 fn a_killed_process_loses_no_answered_batch_and_leaves_none_half_done() {
     if let Ok(path) = std::env::var(DATABASE) {
-        let options = Options::new(path, conformance::PARTITIONS, conformance::decode());
-        block_on(commit_without_end(SqliteStore::open(options).expect("a store")));
+        block_on(commit_without_end(SqliteStore::open(options(path)).expect("a store")));
         return;
     }
     let folder = Folder::new();

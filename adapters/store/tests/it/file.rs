@@ -11,11 +11,11 @@ use punctual_core::ids::{PartitionId, ReplicaId, TaskId};
 use punctual_core::instance::State;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, LeaseAnswer, Store, StoreError};
-use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dump, ended, tasks_in_force};
-use punctual_store::{Options, SqliteStore};
+use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dump, ended, entry_ids, tasks_in_force};
+use punctual_store::{Decode, Options, SqliteStore};
 use rusqlite::Connection;
 
-use crate::{Folder, block_on, name};
+use crate::{Folder, block_on, name, options};
 
 #[test]
 fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
@@ -36,7 +36,7 @@ fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
     });
     block_on(async {
         // Another number of partitions is asked for; the file keeps its own.
-        let store = SqliteStore::open(Options::new(folder.database(), 64, conformance::decode())).expect("a store");
+        let store = SqliteStore::open(Options::new(folder.database(), conformance::decode())).expect("a store");
         assert_eq!(store.partitions(), conformance::PARTITIONS);
         assert_eq!(dump(&store).await, before);
         let answers = store.acquire(ReplicaId(name("b")), vec![PartitionId(0)], TTL, START).await.expect("an answer");
@@ -54,7 +54,7 @@ fn a_second_process_is_told_who_has_the_database() {
         other => panic!("{other:?}"),
     };
     if let (Ok(holder), Ok(database)) = (std::env::var(HOLDER), std::env::var(DATABASE)) {
-        in_use(SqliteStore::open(Options::new(database, 8, conformance::decode())), &holder);
+        in_use(SqliteStore::open(options(database)), &holder);
         return;
     }
     let folder = Folder::new();
@@ -76,7 +76,7 @@ fn a_read_only_file_or_folder_is_said_to_be() {
     const FOLDER: &str = "PUNCTUAL_TEST_READ_ONLY";
     if let Ok(path) = std::env::var(FOLDER) {
         for database in ["file/punctual.db", "folder/punctual.db", "missing/punctual.db"] {
-            let opened = SqliteStore::open(Options::new(format!("{path}/{database}"), 8, conformance::decode()));
+            let opened = SqliteStore::open(options(format!("{path}/{database}")));
             assert!(matches!(opened, Err(StoreError::ReadOnly { .. })), "{database}: {opened:?}");
         }
         return;
@@ -86,13 +86,15 @@ fn a_read_only_file_or_folder_is_said_to_be() {
     let allow = |name: &str, mode| fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).expect("permissions");
     fs::create_dir(path("file")).expect("a folder");
     fs::create_dir(path("folder")).expect("a folder");
-    drop(SqliteStore::open(Options::new(path("file/punctual.db"), 8, conformance::decode())).expect("a store"));
+    drop(SqliteStore::open(options(path("file/punctual.db"))).expect("a store"));
     allow("", 0o755);
     allow("file", 0o777);
     allow("file/punctual.db.lock", 0o666);
     allow("file/punctual.db", 0o444);
     allow("folder", 0o555);
-    fs::copy(std::env::current_exe().expect("a path"), path("test")).expect("a copy");
+    // By another process: a child that another test has just forked would share a file open for writing here, and none such can be run.
+    let copied = Command::new("cp").arg(std::env::current_exe().expect("a path")).arg(path("test")).status();
+    assert!(copied.expect("cp").success());
     allow("test", 0o755);
     let mut child = Command::new(path("test"));
     child.args(["--exact", "file::a_read_only_file_or_folder_is_said_to_be", "--nocapture"]).env(FOLDER, folder.path());
@@ -226,6 +228,43 @@ fn a_database_that_is_locked_when_opened_is_busy() {
 #[test]
 fn a_layout_of_no_partitions_is_refused() {
     let folder = Folder::new();
-    assert!(SqliteStore::open(Options::new(folder.database(), 0, conformance::decode())).is_err());
+    let mut options = folder.options();
+    options.partitions = 0;
+    assert!(SqliteStore::open(options).is_err());
     assert!(!folder.database().exists());
+}
+
+#[test]
+fn a_program_that_cannot_decode_a_version_in_force_loses_nothing_of_it() {
+    let folder = Folder::new();
+    let (bad, row) = block_on(async {
+        let store = folder.open();
+        let mut owner = Owner::of_all(&store).await;
+        let (task, partition) = tasks_in_force(&store, &mut owner, &["bad", "good"]).await[0];
+        let row = owner.dispatched(partition, task, START);
+        let mut batch = owner.batch();
+        batch.inserts.push(row.clone());
+        commit(&store, batch).await;
+        ((task, partition), row)
+    });
+    block_on(async {
+        // A program that has never heard of a thing that the document speaks of.
+        let decode = conformance::decode();
+        let older: Decode = Arc::new(move |document| if document.contains("bad") { Err("what?".to_owned()) } else { decode(document) });
+        let store = SqliteStore::open(Options::new(folder.database(), older)).expect("a store");
+        let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
+        assert!(snapshot.tasks.iter().all(|record| record.task != bad.0) && snapshot.instances.is_empty());
+        for task in ["bad", "good"] {
+            store.trigger(name(task), name("me"), None, vec![Default::default()], START).await.expect("a trigger");
+        }
+        store.cancel(row.id, name("me"), None, START).await.expect("a cancellation");
+        assert_eq!(entry_ids(&store).await.len(), 1, "the good task goes on, the bad one's entries stay");
+    });
+    block_on(async {
+        let store = folder.open();
+        let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
+        assert!(snapshot.tasks.iter().any(|record| record.task == bad.0));
+        assert_eq!(snapshot.instances.iter().map(|(row, _)| row.clone()).collect::<Vec<_>>(), [row]);
+        assert_eq!(entry_ids(&store).await.len(), 3);
+    });
 }

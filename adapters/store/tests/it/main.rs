@@ -26,7 +26,7 @@ impl Folder {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Options::new(self.database(), conformance::PARTITIONS, conformance::decode())
+        options(self.database())
     }
 
     pub(crate) fn open(&self) -> SqliteStore {
@@ -42,8 +42,17 @@ impl Factory for Folder {
     type Store = SqliteStore;
 
     async fn open(&self, partitions: u16, decode: Decode) -> SqliteStore {
-        SqliteStore::open(Options::new(self.database(), partitions, decode)).expect("a store")
+        let mut options = Options::new(self.database(), decode);
+        options.partitions = partitions;
+        SqliteStore::open(options).expect("a store")
     }
+}
+
+/// As the suite wants them.
+pub(crate) fn options(path: impl Into<PathBuf>) -> Options {
+    let mut options = Options::new(path, conformance::decode());
+    options.partitions = conformance::PARTITIONS;
+    options
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
