@@ -51,6 +51,12 @@ struct Worker {
     returns: u32,
 }
 
+impl Worker {
+    fn room(&self) -> usize {
+        self.slots.saturating_sub(self.held.len())
+    }
+}
+
 /// How long a worker that gave an assignment back gets nothing more; each further time twice as long, up to 32 times this.
 const RETURN_PAUSE: Millis = Millis(500);
 
@@ -130,14 +136,19 @@ impl Workers {
         }
     }
 
-    /// The connected worker with the most room for this handler; among equals the one that was known first.
-    fn least_loaded(&self, handler: &Arc<str>, now: Monotonic) -> Option<usize> {
-        let room = |worker: &Worker| worker.slots.saturating_sub(worker.held.len());
+    /// The workers that could be given something for this handler now, in the order in which they were first known.
+    fn candidates(&self, handler: &Arc<str>, now: Monotonic) -> Vec<usize> {
         // One whose lease is over may still have a connection that nobody has found dead yet.
         let is_there = |worker: &Worker| worker.connection.is_some() && worker.lease_until > now && worker.full_until <= now;
-        let is_candidate = |worker: &Worker| room(worker) > 0 && !worker.draining && is_there(worker) && worker.handlers.contains(handler);
-        let candidates = self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker));
-        candidates.max_by_key(|(index, worker)| (room(worker), std::cmp::Reverse(*index))).map(|(index, _)| index)
+        let is_candidate = |worker: &Worker| worker.room() > 0 && !worker.draining && is_there(worker) && worker.handlers.contains(handler);
+        self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker)).map(|(index, _)| index).collect()
+    }
+
+    /// The candidate with the most room, if any has some; the first among equals.
+    fn least_loaded(&self, candidates: &[usize]) -> Option<usize> {
+        let room = |index: usize| self.list[index].room();
+        let roomiest = candidates.iter().copied().max_by_key(|index| (room(*index), std::cmp::Reverse(*index)))?;
+        (room(roomiest) > 0).then_some(roomiest)
     }
 
     fn knows_handler(&self, handler: &Arc<str>) -> bool {
@@ -153,7 +164,8 @@ impl Scheduler {
         }
         let handlers: Vec<_> = self.ready.handlers().cloned().collect();
         for handler in handlers {
-            while let Some(worker) = self.workers.least_loaded(&handler, self.now.monotonic) {
+            let candidates = self.workers.candidates(&handler, self.now.monotonic);
+            while let Some(worker) = self.workers.least_loaded(&candidates) {
                 let Some(instance) = self.ready.pop(&handler) else { break };
                 self.assign(instance, worker);
             }
