@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_core::limits;
 use punctual_driver::ports::{StoreError, TaskDocument};
 use punctual_spec::spec::TaskSpec;
 use punctual_spec::zones::Zones;
@@ -15,7 +14,7 @@ pub(crate) fn store(path: &Path, zones: &Arc<Zones>) -> Result<SqliteStore, Stor
     let decode = move |document: &str| {
         punctual_spec::decode(document, &zones).map_err(|findings| findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
-    SqliteStore::open(Options::new(path, limits::PARTITIONS_DEFAULT, Arc::new(decode)))
+    SqliteStore::open(Options::new(path, Arc::new(decode)))
 }
 
 /// A task's document and definition.

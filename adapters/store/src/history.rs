@@ -60,11 +60,6 @@ pub(crate) fn task(connection: &mut Connection, name: &str) -> rusqlite::Result<
     Ok(Some((view, versions)))
 }
 
-pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<std::sync::Arc<str>>> {
-    let mut names = connection.prepare_cached("SELECT name FROM tasks WHERE id = ?1")?;
-    names.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
-}
-
 const INSTANCES: &str = concat!("SELECT ", instance_columns!(), ", t.name FROM instances i");
 const TASK_OF_INSTANCE: &str = " LEFT JOIN tasks t ON t.id = i.task WHERE ";
 

@@ -8,7 +8,7 @@ use serde_json::json;
 /// A refusal.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
-pub enum ApiError {
+pub(crate) enum ApiError {
     #[error("there is nothing at this address; the API is under /api/v1")]
     NoSuchPage,
     #[error("this address doesn't take that method")]
@@ -31,7 +31,7 @@ pub enum ApiError {
 
 impl ApiError {
     /// The code that docs/errors.md explains.
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             ApiError::NoSuchPage => "PUN-301",
             ApiError::MethodNotAllowed => "PUN-302",

@@ -6,7 +6,7 @@
 mod error;
 mod instances;
 mod tasks;
-pub mod views;
+pub(crate) mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,17 +34,17 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 
 /// What the handlers need.
-pub struct Api<S, C> {
+pub(crate) struct Api<S, C> {
     /// The store.
-    pub store: Arc<S>,
+    pub(crate) store: Arc<S>,
     /// Its clock.
-    pub clock: Arc<C>,
+    pub(crate) clock: Arc<C>,
     /// The scheduler, to be told of new inbox entries.
-    pub scheduler: mpsc::Sender<ToSchedulerNode>,
+    pub(crate) scheduler: mpsc::Sender<ToSchedulerNode>,
     /// Counts commits: changes when there may be something new to read.
-    pub commits: watch::Receiver<u64>,
+    pub(crate) commits: watch::Receiver<u64>,
     /// The version of the zone data.
-    pub tzdata: Arc<str>,
+    pub(crate) tzdata: Arc<str>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -87,7 +87,7 @@ impl<S: Catalog, C: Clock> Api<S, C> {
 }
 
 /// All routes.
-pub fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
+pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
     Router::new()
         .route("/health", get(health::<S, C>))
         .route("/api/v1/status", get(status::<S, C>))

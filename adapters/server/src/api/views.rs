@@ -8,7 +8,7 @@ use punctual_driver::ports::{InstanceView, TaskView};
 use serde_json::{Value, json};
 
 /// A task in a list.
-pub fn task(view: &TaskView) -> Value {
+pub(crate) fn task(view: &TaskView) -> Value {
     let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
     json!({
         "name": &*view.name,
@@ -21,7 +21,7 @@ pub fn task(view: &TaskView) -> Value {
 }
 
 /// An instance in a list.
-pub fn instance(view: &InstanceView) -> Value {
+pub(crate) fn instance(view: &InstanceView) -> Value {
     let row = &view.row;
     let last = row.transitions.last();
     json!({
@@ -47,7 +47,7 @@ pub fn instance(view: &InstanceView) -> Value {
 }
 
 /// An instance with its whole story.
-pub fn instance_detail(view: &InstanceView) -> Value {
+pub(crate) fn instance_detail(view: &InstanceView) -> Value {
     let mut value = instance(view);
     value["payload"] = json!(view.row.payload.as_deref());
     value["fence"] = json!(view.row.fence.to_string());
@@ -71,19 +71,19 @@ fn transition(transition: &Transition) -> Value {
 }
 
 /// One attempt, put together from the transitions that speak of it.
-pub struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     /// Counted from 1.
-    pub number: u32,
+    pub(crate) number: u32,
     /// When it was assigned.
-    pub assigned: &'a Transition,
+    pub(crate) assigned: &'a Transition,
     /// When the worker began.
-    pub started_at: Option<Timestamp>,
+    pub(crate) started_at: Option<Timestamp>,
     /// How it ended.
-    pub ended: Option<&'a Transition>,
+    pub(crate) ended: Option<&'a Transition>,
 }
 
 /// The attempts of an instance, oldest first. Assignments that came back unbegun are attempts of the same number.
-pub fn attempts(row: &InstanceRow) -> Vec<Attempt<'_>> {
+pub(crate) fn attempts(row: &InstanceRow) -> Vec<Attempt<'_>> {
     let mut attempts: Vec<Attempt<'_>> = Vec::new();
     for transition in &row.transitions {
         match transition.cause {
@@ -119,12 +119,12 @@ fn attempt(attempt: &Attempt<'_>) -> Value {
 }
 
 /// What an attempt wrote. Bytes that are not UTF-8 show as replacement characters.
-pub fn output(attempt: u32, output: &Output) -> Value {
+pub(crate) fn output(attempt: u32, output: &Output) -> Value {
     json!({ "attempt": attempt, "output": String::from_utf8_lossy(&output.bytes), "dropped_bytes": output.dropped })
 }
 
 /// Fire times that were not fired.
-pub fn occurrence(occurrence: &Occurrence) -> Value {
+pub(crate) fn occurrence(occurrence: &Occurrence) -> Value {
     json!({
         "first": occurrence.first.to_string(),
         "last": occurrence.last.to_string(),
