@@ -13,6 +13,7 @@ use crate::occurrence::Occurrence;
 use crate::probe;
 use crate::protocol::ToWorker;
 use crate::scheduler::{Alert, Command, Scheduler};
+use crate::time::Timestamp;
 
 /// What the next batch will hold.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(super) struct Pending {
     /// Instances whose row has changed, in the order of their first change.
     instances: Vec<InstanceId>,
     tasks: Vec<TaskId>,
-    pub(super) removed_tasks: Vec<(PartitionId, TaskId)>,
+    pub(super) removed_tasks: Vec<(PartitionId, TaskId, Timestamp)>,
     pub(super) occurrences: Vec<(PartitionId, Occurrence)>,
     pub(super) outputs: Vec<AttemptOutput>,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
@@ -75,7 +76,7 @@ impl Pending {
     /// Forgets what concerns a partition. Its instances and tasks are gone from memory, and are passed over when the batch is made.
     pub(super) fn forget(&mut self, id: PartitionId) {
         self.instances.retain(|instance| instance.partition() != id);
-        self.removed_tasks.retain(|(partition, _)| *partition != id);
+        self.removed_tasks.retain(|(partition, ..)| *partition != id);
         self.occurrences.retain(|(partition, _)| *partition != id);
         self.outputs.retain(|output| output.instance.partition() != id);
         self.applied.retain(|(partition, _)| *partition != id);
@@ -156,12 +157,13 @@ impl Scheduler {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             task.is_dirty = false;
             partitions.insert(task.partition);
-            let write = TaskWrite { task: id, partition: task.partition, version: Some(task.version), next_fire: task.next_fire };
+            let (partition, version, next_fire) = (task.partition, Some(task.version), task.next_fire);
+            let write = TaskWrite { task: id, partition, version, next_fire, fired_until: watermark(task.fired_until) };
             batch.tasks.push(write);
         }
-        for (partition, task) in pending.removed_tasks {
+        for (partition, task, fired_until) in pending.removed_tasks {
             partitions.insert(partition);
-            batch.tasks.push(TaskWrite { task, partition, version: None, next_fire: None });
+            batch.tasks.push(TaskWrite { task, partition, version: None, next_fire: None, fired_until: watermark(fired_until) });
         }
         for (partition, occurrence) in pending.occurrences {
             partitions.insert(partition);
@@ -272,4 +274,9 @@ impl Scheduler {
     pub(super) fn is_current(&self, id: InstanceId, fence: Fence) -> bool {
         self.instances.get(&id).is_some_and(|live| live.row.fence == fence && live.row.state.is_with_worker())
     }
+}
+
+/// The watermark as it is stored; `None` where nothing was fired yet.
+fn watermark(fired_until: Timestamp) -> Option<Timestamp> {
+    (fired_until > Timestamp::MIN).then_some(fired_until)
 }

@@ -335,7 +335,8 @@ pub struct Scheduler {
     phase: Phase,
     partitions: Vec<Partition>,
     new_partitions: Vec<NewPartition>,
-    tasks: FxHashMap<TaskId, Task>,
+    /// Boxed, so that the empty places of the map cost next to nothing.
+    tasks: FxHashMap<TaskId, Box<Task>>,
     /// What tasks that were removed have left behind.
     removed: FxHashMap<TaskId, Removed>,
     instances: FxHashMap<InstanceId, Live>,

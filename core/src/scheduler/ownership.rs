@@ -223,11 +223,11 @@ impl Scheduler {
                 partition: id,
                 next_fire: record.next_fire,
                 timer: None,
-                fired_until: Timestamp::MIN,
+                fired_until: record.fired_until.unwrap_or(Timestamp::MIN),
                 is_dirty: false,
                 instances: None,
             };
-            self.tasks.insert(record.task, task);
+            self.tasks.insert(record.task, Box::new(task));
         }
         let mut interrupted = false;
         let mut busy_tasks = BTreeSet::new();

@@ -117,10 +117,10 @@ impl Scheduler {
     fn apply(&mut self, entry: InboxEntry) -> Option<(PartitionId, InboxId)> {
         let applied = Some((entry.partition, entry.id));
         match entry.request {
-            Request::DefinitionChanged { task, version, definition: Some(definition) } => {
-                self.define(task, version, definition, entry.partition, entry.at);
+            Request::DefinitionChanged { task, version, definition: Some(definition), fired_until } => {
+                self.define(task, version, definition, entry.partition, entry.at, fired_until.unwrap_or(Timestamp::MIN));
             }
-            Request::DefinitionChanged { task, version, definition: None } => self.remove(task, version, entry.at),
+            Request::DefinitionChanged { task, version, definition: None, .. } => self.remove(task, version, entry.at),
             Request::Trigger { task, submissions } => {
                 for (index, submission) in submissions.into_iter().take(limits::SUBMISSIONS_MAX).enumerate() {
                     self.trigger(task, entry.partition, submission, ordinal_of(entry.id, index), entry.at, &entry.by);
@@ -144,9 +144,17 @@ impl Scheduler {
     }
 
     /// A task was made or edited at `at`. Nothing that an edit does makes it fire by itself.
-    fn define(&mut self, id: TaskId, version: Version, definition: Arc<TaskDefinition>, partition: PartitionId, at: Timestamp) {
+    fn define(
+        &mut self,
+        id: TaskId,
+        version: Version,
+        definition: Arc<TaskDefinition>,
+        partition: PartitionId,
+        at: Timestamp,
+        fired_until: Timestamp,
+    ) {
         let Some(task) = self.tasks.get(&id) else {
-            return self.make(id, version, definition, partition, at);
+            return self.make(id, version, definition, partition, at, fired_until);
         };
         if task.version >= version {
             return;
@@ -190,9 +198,17 @@ impl Scheduler {
     }
 
     /// A task is new to this owner.
-    fn make(&mut self, id: TaskId, version: Version, definition: Arc<TaskDefinition>, partition: PartitionId, at: Timestamp) {
+    fn make(
+        &mut self,
+        id: TaskId,
+        version: Version,
+        definition: Arc<TaskDefinition>,
+        partition: PartitionId,
+        at: Timestamp,
+        fired_until: Timestamp,
+    ) {
         let removed = self.removed.remove(&id);
-        let fired_until = removed.as_ref().map_or(Timestamp::MIN, |removed| removed.fired_until);
+        let fired_until = removed.as_ref().map_or(fired_until, |removed| removed.fired_until.max(fired_until));
         let next_fire = if definition.enabled && version == Version(1) {
             misfire::first(&definition.trigger, at)
         } else {
@@ -201,7 +217,7 @@ impl Scheduler {
         let in_progress = removed.map(|removed| removed.in_progress).unwrap_or_default();
         let instances = (!in_progress.is_empty()).then(|| Box::new(TaskInstances { in_progress, ..TaskInstances::default() }));
         let task = Task { version, definition, partition, next_fire, timer: None, fired_until, is_dirty: false, instances };
-        self.tasks.insert(id, task);
+        self.tasks.insert(id, Box::new(task));
         self.mark_task(id);
         self.arm_task(id);
     }
@@ -230,9 +246,9 @@ impl Scheduler {
         }
         self.disarm_task(id);
         let task = self.tasks.remove(&id).expect("looked up above");
-        self.pending.removed_tasks.push((task.partition, id));
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
         let fired_until = task.fired_until.max(fired.unwrap_or(Timestamp::MIN));
+        self.pending.removed_tasks.push((task.partition, id, fired_until));
         let in_progress = task.instances.map(|of| of.in_progress).unwrap_or_default();
         if self.removed.len() >= REMOVED_MAX {
             self.removed.retain(|_, removed| !removed.in_progress.is_empty());

@@ -34,6 +34,8 @@ pub(crate) struct StoredTask {
 
 #[derive(Debug, Default)]
 pub(crate) struct StoreModel {
+    /// Fire times up to then were dealt with, also of tasks that were removed.
+    watermarks: BTreeMap<TaskId, Timestamp>,
     pub(crate) leases: Vec<Lease>,
     pub(crate) tasks: BTreeMap<TaskId, StoredTask>,
     pub(crate) definitions: BTreeMap<(TaskId, Version), Arc<TaskDefinition>>,
@@ -97,6 +99,7 @@ impl StoreModel {
             version: stored.version,
             definition: self.definitions[&(*task, stored.version)].clone(),
             next_fire: stored.next_fire,
+            fired_until: self.watermarks.get(task).copied(),
         });
         let live = self.live.iter().filter(|instance| instance.partition() == id).map(|instance| {
             let row = &self.instances[instance];
@@ -115,6 +118,11 @@ impl StoreModel {
             .collect();
         let more = entries.len() > limit;
         entries.truncate(limit);
+        for entry in &mut entries {
+            if let Request::DefinitionChanged { task, fired_until, .. } = &mut entry.request {
+                *fired_until = self.watermarks.get(task).copied();
+            }
+        }
         (entries, more)
     }
 
@@ -128,7 +136,7 @@ impl StoreModel {
         if let Some(definition) = &definition {
             self.definitions.insert((task, version), definition.clone());
         }
-        self.submit(name, Request::DefinitionChanged { task, version, definition }, at);
+        self.submit(name, Request::DefinitionChanged { task, version, definition, fired_until: None }, at);
         task
     }
 
@@ -166,6 +174,9 @@ impl StoreModel {
             self.put(&update.row);
         }
         for write in &batch.tasks {
+            if let Some(fired_until) = write.fired_until {
+                self.watermarks.insert(write.task, fired_until);
+            }
             match write.version {
                 Some(version) => {
                     self.tasks.insert(write.task, StoredTask { partition: write.partition, version, next_fire: write.next_fire });

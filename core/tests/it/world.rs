@@ -685,11 +685,6 @@ impl World {
         of_task.map(|began| began.at - ORIGIN).collect()
     }
 
-    pub(crate) fn is_enabled(&self, name: &str) -> bool {
-        let definition = self.store.names.get(name).and_then(|key| self.store.definitions.get(key));
-        definition.is_some_and(|definition| definition.enabled)
-    }
-
     pub(crate) fn connection_between(&self, worker: usize, replica: usize) -> ConnectionId {
         let link = self.links.iter().find(|(_, link)| link.worker == worker && link.replica == replica);
         *link.expect("they are connected").0
@@ -701,6 +696,7 @@ impl World {
     }
 
     /// What a worker says that holds nothing and has received nothing.
+    #[cfg(feature = "simulation")]
     pub(crate) fn hello_of(&self, worker: usize) -> Hello {
         Hello {
             worker: WorkerId(Arc::from(format!("w{}", worker + 1))),
