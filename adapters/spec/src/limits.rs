@@ -29,7 +29,7 @@ pub const DURATION_MIN: Millis = Millis(1);
 /// Largest factor of an exponential backoff.
 pub const FACTOR_MAX: u32 = 100;
 /// Different schedules that are kept for tasks to share.
-pub const SHARED_SCHEDULES_MAX: usize = 65_536;
+pub const SHARED_SCHEDULES_MAX: usize = 1 << 18;
 
 const _: () = assert!(TASK_NODES_MAX <= ALIASED_NODES_MAX);
 const _: () = assert!(HANDLER_CONFIG_BYTES_MAX >= PAYLOAD_BYTES_MAX, "what a payload may hold may be written as the standard input");

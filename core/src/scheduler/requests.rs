@@ -37,12 +37,15 @@ pub(super) struct Inbox {
     known: FxHashMap<InboxId, PartitionId>,
     /// Where to read on while there is more; 0 begins anew.
     after: InboxId,
+    /// Partitions have come while it was being read: their entries may lie before where it would be read on.
+    begins_anew: bool,
 }
 
 impl Inbox {
     /// Partitions have come: read from the beginning.
     pub(super) fn restart(&mut self) {
         self.after = InboxId(0);
+        self.begins_anew = self.is_being_read;
         self.is_signalled = true;
     }
 
@@ -84,8 +87,9 @@ impl Scheduler {
         if !std::mem::take(&mut self.inbox.is_being_read) {
             return;
         }
+        let begins_anew = std::mem::take(&mut self.inbox.begins_anew);
         self.inbox.after = match entries.last() {
-            Some(last) if more => last.id,
+            Some(last) if more && !begins_anew => last.id,
             _ => InboxId(0),
         };
         self.inbox.is_signalled |= more;

@@ -353,6 +353,7 @@ fn every_probe_is_hit() {
     world.run(4_000);
     // More than a batch is to hold.
     let mut busy = World::settled(0);
+    busy.inbox_page = punctual_core::limits::INBOX_READ_MAX;
     busy.define(task("many", Trigger::Manual));
     busy.run(10);
     busy.store_is_held = true;

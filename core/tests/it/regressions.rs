@@ -40,3 +40,9 @@ fn a_store_that_does_not_answer_is_no_reason_to_ask_for_ever() {
 fn a_task_that_comes_back_does_not_fire_again_what_it_had_fired() {
     check(1, &[Op::Pass(4_083), Op::Pass(56_919), Op::Remove(4), Op::Define(4, true, 1), Op::StepWall(-1_003)]);
 }
+
+/// Partitions that come while the inbox is being read have older entries than where it would be read on.
+#[test]
+fn the_inbox_is_read_from_its_beginning_for_partitions_that_come_late() {
+    check(1, &[Op::HoldStore, Op::Define(0, true, 1), Op::Remove(0), Op::Pass(8_899)]);
+}

@@ -97,6 +97,8 @@ enum Delivery {
 }
 
 pub(crate) struct World {
+    /// Entries that an inbox is read by: few, so that reading takes several pages.
+    pub(crate) inbox_page: usize,
     pub(crate) time: u64,
     pub(crate) wall_offset: i64,
     pub(crate) highest_offset: i64,
@@ -158,6 +160,7 @@ impl World {
     /// Replicas and workers that are all connected, and nothing else.
     pub(crate) fn new(partitions: u16, replicas: usize, workers: usize) -> World {
         let mut world = World {
+            inbox_page: 2,
             time: ORIGIN - 100,
             wall_offset: 0,
             highest_offset: 0,
@@ -547,7 +550,7 @@ impl World {
                 vec![Event::CommitFinished { commit: batch.id, outcome }]
             }
             Command::ReadInbox { partitions, after } => {
-                let (entries, more) = self.store.read_inbox(&partitions, after, limits::INBOX_READ_MAX);
+                let (entries, more) = self.store.read_inbox(&partitions, after, self.inbox_page);
                 vec![Event::InboxRead { entries, more }]
             }
             Command::Send { .. } | Command::Alert(_) | Command::Stopped => unreachable!("not for the store"),
