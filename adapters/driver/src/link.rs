@@ -3,12 +3,66 @@
 //! A transport is whoever fills and empties those channels. [`in_process`] joins two nodes of one process; others carry the same batches
 //! over sockets.
 
+use std::time::Duration;
+
 use punctual_core::ids::ConnectionId;
 use punctual_core::protocol::{ToScheduler, ToWorker};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::sleep;
 
-/// Batches that may wait in one direction of a link. A peer that lets more pile up is cut off.
-pub const LINK_BATCHES_MAX: usize = 4_096;
+/// Batches that may wait in one direction of a link.
+pub const LINK_BATCHES_MAX: usize = 64;
+/// Messages that may wait for room in a link besides. A peer that lets more pile up is cut off.
+pub const HELD_MESSAGES_MAX: usize = 1 << 20;
+/// How soon to try again to get rid of messages that wait for room.
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_millis(1);
+/// How soon nodes that were cut off from each other are joined again.
+const REJOIN_AFTER: Duration = Duration::from_millis(100);
+
+/// The sending end of a link, as a loop has it: it never waits. What finds no room is held and goes out as one batch when there is some.
+#[derive(Debug)]
+pub(crate) struct Outbox<M> {
+    link: mpsc::Sender<Vec<M>>,
+    held: Vec<M>,
+}
+
+/// The peer is gone, or was so far behind that it had better start anew.
+#[derive(Debug)]
+pub(crate) struct CutOff;
+
+impl<M> Outbox<M> {
+    pub(crate) fn new(link: mpsc::Sender<Vec<M>>) -> Self {
+        Outbox { link, held: Vec::new() }
+    }
+
+    /// Whether messages wait for room.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub(crate) fn send(&mut self, messages: Vec<M>) -> Result<(), CutOff> {
+        match self.held.is_empty() {
+            true => self.held = messages,
+            false => self.held.extend(messages),
+        }
+        self.flush()
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), CutOff> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        match self.link.try_send(std::mem::take(&mut self.held)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(messages)) if messages.len() <= HELD_MESSAGES_MAX => {
+                self.held = messages;
+                Ok(())
+            }
+            Err(TrySendError::Full(_) | TrySendError::Closed(_)) => Err(CutOff),
+        }
+    }
+}
 
 /// What reaches a scheduler node from outside.
 #[derive(Debug)]
@@ -42,31 +96,44 @@ pub enum ToWorkerNode {
     CancelAll,
 }
 
-/// Joins a scheduler node and a worker node of one process. Ends when either of them does.
-pub async fn in_process(connection: ConnectionId, scheduler: mpsc::Sender<ToSchedulerNode>, worker: mpsc::Sender<ToWorkerNode>) {
+/// Joins a scheduler node and a worker node of one process, again if one cuts the other off. Ends when either of them does.
+pub async fn in_process(scheduler: mpsc::Sender<ToSchedulerNode>, worker: mpsc::Sender<ToWorkerNode>) {
+    for number in 1.. {
+        let connection = ConnectionId(number);
+        if join(connection, &scheduler, &worker).await.is_none() {
+            return;
+        }
+        // Whoever is still there learns that the other is not.
+        let worker_is_gone = worker.send(ToWorkerNode::Disconnected(connection)).await.is_err();
+        let scheduler_is_gone = scheduler.send(ToSchedulerNode::Disconnected(connection)).await.is_err();
+        if worker_is_gone || scheduler_is_gone {
+            return;
+        }
+        sleep(REJOIN_AFTER).await;
+    }
+}
+
+/// Carries messages until one of the two lets go of the link; `None`: one of them has ended.
+async fn join(connection: ConnectionId, scheduler: &mpsc::Sender<ToSchedulerNode>, worker: &mpsc::Sender<ToWorkerNode>) -> Option<()> {
     let (to_worker, mut from_scheduler) = mpsc::channel(LINK_BATCHES_MAX);
     let (to_scheduler, mut from_worker) = mpsc::channel(LINK_BATCHES_MAX);
-    if scheduler.send(ToSchedulerNode::Connected(connection, to_worker)).await.is_err() {
-        return;
-    }
-    if worker.send(ToWorkerNode::Connected(connection, to_scheduler)).await.is_err() {
-        return;
-    }
-    let up = scheduler.clone();
-    let upwards = tokio::spawn(async move {
+    scheduler.send(ToSchedulerNode::Connected(connection, to_worker)).await.ok()?;
+    worker.send(ToWorkerNode::Connected(connection, to_scheduler)).await.ok()?;
+    let upwards = async {
         while let Some(messages) = from_worker.recv().await {
-            if up.send(ToSchedulerNode::Messages(connection, messages)).await.is_err() {
-                return;
-            }
+            scheduler.send(ToSchedulerNode::Messages(connection, messages)).await.ok()?;
         }
-    });
-    while let Some(messages) = from_scheduler.recv().await {
-        if worker.send(ToWorkerNode::Messages(connection, messages)).await.is_err() {
-            break;
+        Some(())
+    };
+    let downwards = async {
+        while let Some(messages) = from_scheduler.recv().await {
+            worker.send(ToWorkerNode::Messages(connection, messages)).await.ok()?;
         }
+        Some(())
+    };
+    tokio::select! {
+        biased;
+        end = upwards => end,
+        end = downwards => end,
     }
-    upwards.abort();
-    // Whoever is still there learns that the other is not.
-    let _ = worker.send(ToWorkerNode::Disconnected(connection)).await;
-    let _ = scheduler.send(ToSchedulerNode::Disconnected(connection)).await;
 }

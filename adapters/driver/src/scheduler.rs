@@ -13,7 +13,7 @@ use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::link::ToSchedulerNode;
+use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToSchedulerNode};
 use crate::ports::{Clock, LeaseAnswer, Observer, Store, StoreError};
 
 /// Batches and signals that may wait for the loop.
@@ -27,7 +27,7 @@ const STORE_RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_se
 pub struct SchedulerNode<S, C, O> {
     machine: Scheduler,
     world: World<S, C, O>,
-    links: BTreeMap<ConnectionId, mpsc::Sender<Vec<ToWorker>>>,
+    links: BTreeMap<ConnectionId, Outbox<ToWorker>>,
 }
 
 struct World<S, C, O> {
@@ -71,7 +71,8 @@ pub async fn run<S: Store, C: Clock, O: Observer>(
             return;
         }
         let now = node.world.clock.now().monotonic;
-        let wait = node.machine.poll_timeout().map_or(0, |at| at.since(now).0);
+        let wait = Duration::from_millis(node.machine.poll_timeout().map_or(0, |at| at.since(now).0));
+        let wait = if node.is_behind() { wait.min(FLUSH_INTERVAL) } else { wait };
         tokio::select! {
             biased;
             event = answered.recv() => match event {
@@ -82,7 +83,7 @@ pub async fn run<S: Store, C: Clock, O: Observer>(
                 Some(message) => node.take(message),
                 None => return,
             },
-            () = sleep(Duration::from_millis(wait)) => node.handle(Event::Tick),
+            () = sleep(wait) => node.handle(Event::Tick),
         }
         for _ in 1..EVENTS_AT_ONCE {
             if let Ok(event) = answered.try_recv() {
@@ -104,7 +105,7 @@ impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
     fn take(&mut self, message: ToSchedulerNode) {
         let event = match message {
             ToSchedulerNode::Connected(connection, link) => {
-                self.links.insert(connection, link);
+                self.links.insert(connection, Outbox::new(link));
                 return;
             }
             ToSchedulerNode::Messages(connection, messages) => Event::WorkerMessages { connection, messages },
@@ -121,6 +122,7 @@ impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
 
     /// Carries out all commands; answers whether the node has stopped.
     fn carry_out(&mut self) -> bool {
+        self.flush();
         while let Some(command) = self.machine.poll_command() {
             match command {
                 Command::Send { connection, messages } => self.send(connection, messages),
@@ -136,12 +138,24 @@ impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
     }
 
     fn send(&mut self, connection: ConnectionId, messages: Vec<ToWorker>) {
-        let Some(link) = self.links.get(&connection) else { return };
-        if link.try_send(messages).is_err() {
-            // Gone, or so far behind that it had better start anew.
+        let Some(link) = self.links.get_mut(&connection) else { return };
+        if let Err(CutOff) = link.send(messages) {
             self.links.remove(&connection);
             self.handle(Event::WorkerDisconnected { connection });
         }
+    }
+
+    /// Sends what had found no room.
+    fn flush(&mut self) {
+        let cut_off: Vec<_> = self.links.iter_mut().filter_map(|(connection, link)| link.flush().err().map(|CutOff| *connection)).collect();
+        for connection in cut_off {
+            self.links.remove(&connection);
+            self.handle(Event::WorkerDisconnected { connection });
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.links.values().any(Outbox::is_behind)
     }
 }
 

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::ToWorkerNode;
+use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToWorkerNode};
 use crate::ports::{Clock, Ended, Executor, Stop};
 
 /// Batches that may wait for the loop.
@@ -31,6 +31,7 @@ pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock:
         }
         let now = node.clock.now().monotonic;
         let wait = node.machine.poll_timeout().map_or(Duration::from_secs(60), |at| Duration::from_millis(at.since(now).0));
+        let wait = if node.is_behind() { wait.min(FLUSH_INTERVAL) } else { wait };
         tokio::select! {
             biased;
             event = has_ended.recv() => node.handle(event.expect("the node holds a sender")),
@@ -57,7 +58,7 @@ struct Node<E, C> {
     executor: Arc<E>,
     clock: Arc<C>,
     ended: mpsc::UnboundedSender<Event>,
-    links: BTreeMap<ConnectionId, mpsc::Sender<Vec<ToScheduler>>>,
+    links: BTreeMap<ConnectionId, Outbox<ToScheduler>>,
     running: FxHashMap<(InstanceId, Fence), watch::Sender<Stop>>,
 }
 
@@ -72,7 +73,7 @@ impl<E: Executor, C: Clock> Node<E, C> {
     fn take(&mut self, message: ToWorkerNode) {
         let event = match message {
             ToWorkerNode::Connected(connection, link) => {
-                self.links.insert(connection, link);
+                self.links.insert(connection, Outbox::new(link));
                 Event::Connected(connection)
             }
             ToWorkerNode::Messages(connection, messages) => Event::Messages { connection, messages },
@@ -88,15 +89,10 @@ impl<E: Executor, C: Clock> Node<E, C> {
 
     /// Carries out all commands; answers whether the node has drained.
     fn carry_out(&mut self) -> bool {
+        self.flush();
         while let Some(command) = self.machine.poll_command() {
             match command {
-                Command::Send { connection, messages } => {
-                    let is_gone = self.links.get(&connection).is_some_and(|link| link.try_send(messages).is_err());
-                    if is_gone {
-                        self.links.remove(&connection);
-                        self.handle(Event::Disconnected(connection));
-                    }
-                }
+                Command::Send { connection, messages } => self.send(connection, messages),
                 Command::Start(assignment) => self.start(assignment),
                 Command::Cancel { instance, fence } => self.stop(instance, fence, Stop::Cancel),
                 Command::Kill { instance, fence } => self.stop(instance, fence, Stop::Kill),
@@ -104,6 +100,27 @@ impl<E: Executor, C: Clock> Node<E, C> {
             }
         }
         false
+    }
+
+    fn send(&mut self, connection: ConnectionId, messages: Vec<ToScheduler>) {
+        let Some(link) = self.links.get_mut(&connection) else { return };
+        if let Err(CutOff) = link.send(messages) {
+            self.links.remove(&connection);
+            self.handle(Event::Disconnected(connection));
+        }
+    }
+
+    /// Sends what had found no room.
+    fn flush(&mut self) {
+        let cut_off: Vec<_> = self.links.iter_mut().filter_map(|(connection, link)| link.flush().err().map(|CutOff| *connection)).collect();
+        for connection in cut_off {
+            self.links.remove(&connection);
+            self.handle(Event::Disconnected(connection));
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        self.links.values().any(Outbox::is_behind)
     }
 
     fn start(&mut self, assignment: Arc<Assignment>) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::ids::{ConnectionId, ReplicaId, WorkerId, WorkerLife};
+use punctual_core::ids::{ReplicaId, WorkerId, WorkerLife};
 use punctual_core::limits;
 use punctual_core::{scheduler, worker};
 use punctual_driver::link::{ToSchedulerNode, ToWorkerNode, in_process};
@@ -46,7 +46,7 @@ impl Embedded {
             handlers: executor.handlers(),
         };
         let worker_task = tokio::spawn(punctual_driver::worker::run(config, executor, clock, to_worker));
-        tokio::spawn(in_process(ConnectionId(1), scheduler.clone(), worker.clone()));
+        tokio::spawn(in_process(scheduler.clone(), worker.clone()));
         Embedded { scheduler, worker, scheduler_task, worker_task }
     }
 

@@ -218,12 +218,15 @@ impl SqliteStore {
     }
 }
 
+/// Pages that a connection keeps in memory, in KiB. What is written lies together, so a few are enough.
+const CACHE_KIB: i64 = 8_192;
+
 fn open_connection(options: &Options, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(&options.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", -65_536)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)
 }

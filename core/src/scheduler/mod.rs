@@ -335,6 +335,10 @@ pub struct Scheduler {
     phase: Phase,
     partitions: Vec<Partition>,
     new_partitions: Vec<NewPartition>,
+    /// Partitions whose lease is ours and that wait for their turn to be read.
+    to_load: VecDeque<(PartitionId, Epoch)>,
+    /// Partitions that are being read.
+    loads: usize,
     /// Boxed, so that the empty places of the map cost next to nothing.
     tasks: FxHashMap<TaskId, Box<Task>>,
     /// What tasks that were removed have left behind.
@@ -373,6 +377,8 @@ impl Scheduler {
             phase: Phase::Working,
             partitions: (0..config.partitions).map(|_| Partition::default()).collect(),
             new_partitions: Vec::new(),
+            to_load: VecDeque::new(),
+            loads: 0,
             tasks: FxHashMap::default(),
             removed: FxHashMap::default(),
             instances: FxHashMap::default(),

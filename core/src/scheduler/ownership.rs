@@ -16,6 +16,9 @@ use crate::time::{Millis, Monotonic, Timestamp};
 /// How long to wait before a partition is asked for again.
 const ACQUIRE_RETRY: Millis = Millis(1_000);
 
+/// Partitions that are read at once.
+const LOADS_AT_ONCE: usize = 2;
+
 /// A partition as this replica sees it.
 #[derive(Debug, Default)]
 pub(super) struct Partition {
@@ -173,7 +176,21 @@ impl Scheduler {
         partition.sequence = partition.sequence.max(sequence);
         partition.trusted_until = trusted_until(requested_at);
         partition.renewal_asked_at = requested_at;
-        self.commands.push_back(Command::LoadSnapshot { partition: id, epoch });
+        self.to_load.push_back((id, epoch));
+        self.start_loads();
+    }
+
+    /// Reads the next partitions: a few at a time, so that what was read doesn't pile up, and those that are there can begin.
+    fn start_loads(&mut self) {
+        while self.loads < LOADS_AT_ONCE
+            && let Some((id, epoch)) = self.to_load.pop_front()
+        {
+            let partition = self.partition(id);
+            if partition.phase == Phase::Loading && partition.epoch == epoch {
+                self.loads += 1;
+                self.commands.push_back(Command::LoadSnapshot { partition: id, epoch });
+            }
+        }
     }
 
     pub(super) fn lease_refused(&mut self, ids: &[PartitionId]) {
@@ -202,13 +219,20 @@ impl Scheduler {
 
     pub(super) fn snapshot_failed(&mut self, id: PartitionId, epoch: Epoch) {
         let retry_at = self.now.monotonic + ACQUIRE_RETRY;
+        self.load_ended();
         let partition = self.partition(id);
         if partition.phase == Phase::Loading && partition.epoch == epoch {
             partition.phase = Phase::FreeUntil(retry_at);
         }
     }
 
+    fn load_ended(&mut self) {
+        self.loads = self.loads.saturating_sub(1);
+        self.start_loads();
+    }
+
     pub(super) fn snapshot_loaded(&mut self, id: PartitionId, epoch: Epoch, snapshot: Snapshot) {
+        self.load_ended();
         let partition = self.partition(id);
         if partition.phase != Phase::Loading || partition.epoch != epoch {
             return;

@@ -105,9 +105,9 @@ impl Counter {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many have ended, or no more end for `patience`.
-    pub(crate) async fn wait_until(&self, count: u64, patience: Duration) {
-        wait(self.ended.subscribe(), count, patience).await;
+    /// Waits until so many have ended, or no more end for `patience`; answers whether they have.
+    pub(crate) async fn wait_until(&self, count: u64, patience: Duration) -> bool {
+        wait(self.ended.subscribe(), count, patience).await
     }
 
     /// Waits until so many tasks were taken over.
@@ -116,12 +116,13 @@ impl Counter {
     }
 }
 
-async fn wait(mut counter: watch::Receiver<u64>, count: u64, patience: Duration) {
+async fn wait(mut counter: watch::Receiver<u64>, count: u64, patience: Duration) -> bool {
     while *counter.borrow_and_update() < count {
         if tokio::time::timeout(patience, counter.changed()).await.is_err() {
-            return;
+            return false;
         }
     }
+    true
 }
 
 impl Observer for Counter {
