@@ -6,11 +6,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use punctual_core::backoff::BackoffPolicy;
 use punctual_core::batch::{CommitOutcome, Output, Snapshot};
-use punctual_core::definition::{
-    Band, Blocking, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger,
-};
+use punctual_core::definition::{Band, Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger};
 use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::limits;
@@ -30,10 +27,10 @@ fn definition(task: u64) -> TaskDefinition {
         trigger: Trigger::Manual,
         handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
         payload: None,
-        misfire: MisfirePolicy::default(),
-        concurrency: ConcurrencyPolicy { max_running: limits::MAX_RUNNING_MAX, blocking: Blocking::Discard },
-        retry: RetryPolicy { backoff: BackoffPolicy::default(), ..RetryPolicy::default() },
-        timeout: TimeoutPolicy::default(),
+        policies: Arc::new(Policies {
+            concurrency: ConcurrencyPolicy { max_running: limits::MAX_RUNNING_MAX, blocking: Blocking::Discard },
+            ..Policies::default()
+        }),
         idempotent: true,
         band: Band::Normal,
     }

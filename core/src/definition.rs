@@ -23,6 +23,17 @@ pub struct TaskDefinition {
     pub handler: Handler,
     /// Handed to the handler with each instance, unless a manual trigger brings its own.
     pub payload: Option<Arc<str>>,
+    /// What is done when things don't go as they should. Shared by tasks that have the same: a million tasks hardly have more than a few.
+    pub policies: Arc<Policies>,
+    /// Whether an attempt may be repeated when nobody knows how far the last one got.
+    pub idempotent: bool,
+    /// The band of the ready queue that its instances wait in.
+    pub band: Band,
+}
+
+/// What is done when things don't go as they should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Policies {
     /// What becomes of fire times that passed while nobody could fire them.
     pub misfire: MisfirePolicy,
     /// How many instances may be in progress at once.
@@ -31,10 +42,6 @@ pub struct TaskDefinition {
     pub retry: RetryPolicy,
     /// What bounds an attempt in time.
     pub timeout: TimeoutPolicy,
-    /// Whether an attempt may be repeated when nobody knows how far the last one got.
-    pub idempotent: bool,
-    /// The band of the ready queue that its instances wait in.
-    pub band: Band,
 }
 
 /// What makes a task fire.
@@ -71,7 +78,7 @@ pub struct Handler {
 }
 
 /// What becomes of fire times that passed while nobody could fire them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MisfirePolicy {
     /// Which of the missed fire times are made up for.
     pub action: MisfireAction,
@@ -86,7 +93,7 @@ impl Default for MisfirePolicy {
 }
 
 /// Which of the missed fire times are made up for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MisfireAction {
     /// The latest one; the others are coalesced into it.
     FireOnce,
@@ -100,7 +107,7 @@ pub enum MisfireAction {
 }
 
 /// How many instances of a task may be in progress at once. One that waits to be retried is in progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConcurrencyPolicy {
     /// At least 1, at most [`limits::MAX_RUNNING_MAX`].
     pub max_running: u32,
@@ -115,7 +122,7 @@ impl Default for ConcurrencyPolicy {
 }
 
 /// What becomes of an instance that comes when the task is at its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blocking {
     /// It waits, first in first out; where `max_queue` wait already it is discarded.
     Queue {
@@ -129,7 +136,7 @@ pub enum Blocking {
 }
 
 /// What follows a failed or lost attempt.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryPolicy {
     /// At most this many attempts in all, failed ones and lost workers together. `None`: the first failure ends the instance, and up to
     /// `max_losses` lost workers are made up for.
@@ -147,7 +154,7 @@ impl Default for RetryPolicy {
 }
 
 /// What bounds an attempt in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutPolicy {
     /// How long an attempt may run; `None`: as long as it likes.
     pub after: Option<Millis>,
@@ -164,7 +171,7 @@ impl Default for TimeoutPolicy {
 }
 
 /// What is done when an attempt's time is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeoutAction {
     /// It gets the cancel signal, and after the grace it is killed.
     Kill,

@@ -30,18 +30,18 @@ pub struct Score {
 pub fn after_failure(definition: &TaskDefinition, instance: InstanceId, score: Score, how: State) -> Next {
     let cause = if how == State::TimedOut { Cause::TimedOut } else { Cause::Finished };
     let attempts = score.failures.saturating_add(score.losses);
-    let is_bounded_by = definition.retry.max_attempts.unwrap_or(1).min(limits::ATTEMPTS_MAX);
+    let is_bounded_by = definition.policies.retry.max_attempts.unwrap_or(1).min(limits::ATTEMPTS_MAX);
     if !guard!(Guard::NotIdempotentNotRepeated, definition.idempotent) {
         return Next::End(how, cause);
     }
     if !guard!(Guard::AttemptsBounded, attempts < is_bounded_by) {
-        return match definition.retry.max_attempts {
+        return match definition.policies.retry.max_attempts {
             // Nothing was to follow a failure, so nothing was exhausted.
             None | Some(1) => Next::End(how, cause),
             Some(_) => Next::End(State::DeadLettered, Cause::AttemptsExhausted),
         };
     }
-    Next::Again(definition.retry.backoff.delay(score.failures, seed(instance, attempts)))
+    Next::Again(definition.policies.retry.backoff.delay(score.failures, seed(instance, attempts)))
 }
 
 /// After an attempt whose worker was lost. `may_have_begun`: a worker may have started it.
@@ -50,16 +50,16 @@ pub fn after_loss(definition: &TaskDefinition, instance: InstanceId, score: Scor
     if !guard!(Guard::NotIdempotentNotRepeated, definition.idempotent || !may_have_begun) {
         return Next::End(State::DeadLettered, Cause::OutcomeUnknown);
     }
-    if score.losses > definition.retry.max_losses {
+    if score.losses > definition.policies.retry.max_losses {
         return Next::End(State::DeadLettered, Cause::Quarantined);
     }
-    if definition.retry.max_attempts.is_some_and(|most| attempts >= most) || attempts >= limits::ATTEMPTS_MAX {
+    if definition.policies.retry.max_attempts.is_some_and(|most| attempts >= most) || attempts >= limits::ATTEMPTS_MAX {
         return Next::End(State::DeadLettered, Cause::WorkerLost);
     }
     // One lost worker is nobody's fault; an instance that loses one after the other may be what kills them.
     match score.losses {
         0 | 1 => Next::Again(Millis::ZERO),
-        losses => Next::Again(definition.retry.backoff.delay(losses - 1, seed(instance, attempts))),
+        losses => Next::Again(definition.policies.retry.backoff.delay(losses - 1, seed(instance, attempts))),
     }
 }
 
@@ -69,6 +69,8 @@ fn seed(instance: InstanceId, attempts: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::scheduler::testing::definition;
 
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn four_attempts_are_one_and_three_retries() {
         let mut task = definition("t");
-        task.retry.max_attempts = Some(4);
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(4);
         for failures in 1..=3 {
             assert!(matches!(after_failure(&task, ID, score(failures, 0), State::Failed), Next::Again(_)));
         }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_worker_lost_in_the_last_attempt_is_a_dead_letter() {
         let mut task = definition("t");
-        task.retry.max_attempts = Some(3);
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(3);
         assert_eq!(after_loss(&task, ID, score(2, 1), true), Next::End(State::DeadLettered, Cause::WorkerLost));
         assert!(matches!(after_loss(&task, ID, score(1, 1), true), Next::Again(_)));
     }
@@ -115,7 +117,7 @@ mod tests {
     fn what_is_not_idempotent_is_not_repeated_once_it_may_have_begun() {
         let mut task = definition("t");
         task.idempotent = false;
-        task.retry.max_attempts = Some(9);
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(9);
         assert_eq!(after_loss(&task, ID, score(0, 1), true), Next::End(State::DeadLettered, Cause::OutcomeUnknown));
         assert_eq!(after_loss(&task, ID, score(0, 1), false), Next::Again(Millis::ZERO));
         assert_eq!(after_failure(&task, ID, score(1, 0), State::Failed), Next::End(State::Failed, Cause::Finished));

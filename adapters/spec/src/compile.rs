@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use punctual_core::backoff::{self, BackoffPolicy};
 use punctual_core::cron::Schedule;
 use punctual_core::definition::{
-    self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy,
+    self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, TaskDefinition, TimeoutPolicy,
 };
 use punctual_core::limits as core_limits;
 use punctual_core::time::Millis;
@@ -37,7 +37,7 @@ impl TaskSpec {
         check.concurrency(self);
         check.retry(self);
         check.timeout(self);
-        let handler = check.handler(&self.handler);
+        let handler = check.handler(&self.handler, zones);
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
                 name: Arc::from(self.name.as_str()),
@@ -45,10 +45,12 @@ impl TaskSpec {
                 trigger,
                 handler,
                 payload: self.payload.as_deref().map(Arc::from),
-                misfire: self.misfire_policy(),
-                concurrency: self.concurrency_policy(),
-                retry: self.retry_policy(),
-                timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
+                policies: zones.shared_policies(Policies {
+                    misfire: self.misfire_policy(),
+                    concurrency: self.concurrency_policy(),
+                    retry: self.retry_policy(),
+                    timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
+                }),
                 idempotent: self.idempotent,
                 band: self.priority.into(),
             }),
@@ -255,7 +257,7 @@ impl Check {
         }
     }
 
-    fn handler(&mut self, handler: &Handler) -> definition::Handler {
+    fn handler(&mut self, handler: &Handler, zones: &Zones) -> definition::Handler {
         let (name, config, field) = match handler {
             Handler::Command(config) => {
                 self.command(config);
@@ -267,7 +269,7 @@ impl Check {
             }
             Handler::Custom(custom) => {
                 self.handler_name(&custom.name);
-                (Arc::from(custom.name.as_str()), serde_json::to_string(&custom.config), "handler")
+                (zones.shared_text(&custom.name), serde_json::to_string(&custom.config), "handler")
             }
         };
         let config = config.expect("a configuration has only texts for keys");
@@ -275,7 +277,7 @@ impl Check {
             let help = format!("at most {} bytes", limits::HANDLER_CONFIG_BYTES_MAX);
             self.refuse(Code::Handler, &[field], format!("it has {} bytes of JSON", config.len()), help);
         }
-        definition::Handler { name, config: Arc::from(config) }
+        definition::Handler { name, config: zones.shared_text(&config) }
     }
 
     fn handler_name(&mut self, name: &str) {

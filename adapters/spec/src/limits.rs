@@ -30,6 +30,8 @@ pub const DURATION_MIN: Millis = Millis(1);
 pub const FACTOR_MAX: u32 = 100;
 /// Different schedules that are kept for tasks to share.
 pub const SHARED_SCHEDULES_MAX: usize = 1 << 18;
+/// Different policies, and different configurations of handlers, that are kept for tasks to share.
+pub const SHARED_VALUES_MAX: usize = 1 << 14;
 
 const _: () = assert!(TASK_NODES_MAX <= ALIASED_NODES_MAX);
 const _: () = assert!(HANDLER_CONFIG_BYTES_MAX >= PAYLOAD_BYTES_MAX, "what a payload may hold may be written as the standard input");

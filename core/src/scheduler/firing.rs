@@ -134,7 +134,7 @@ impl Scheduler {
         // Both wheels hand out what is due, never what is to come.
         assert!(cursor <= now, "task {id}: {cursor} has not come at {now}");
         let version = task.version;
-        let plan = misfire::plan(&definition.trigger, cursor, now, self.config.misfire_threshold, definition.misfire);
+        let plan = misfire::plan(&definition.trigger, cursor, now, self.config.misfire_threshold, definition.policies.misfire);
         task.next_fire = plan.next;
         let last_dropped = plan.dropped.last().map(|run| run.last);
         for last in plan.on_time.last().or(plan.caught_up.last()).copied().into_iter().chain(last_dropped) {
@@ -166,7 +166,7 @@ impl Scheduler {
     pub(super) fn fire(&mut self, firing: Firing) {
         let Some(task) = self.tasks.get(&firing.task) else { return };
         let (in_progress, waiting) = task.instances.as_ref().map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
-        let mut policy = firing.definition.concurrency;
+        let mut policy = firing.definition.policies.concurrency;
         if firing.origin == Origin::CatchUp {
             make_room_for_catch_up(&mut policy, &firing.definition);
         }
@@ -299,7 +299,7 @@ impl Scheduler {
     fn delay_elapsed(&mut self, id: InstanceId) {
         let now = self.now.wall;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
-        let policy = live.definition.concurrency;
+        let policy = live.definition.policies.concurrency;
         let task = self.tasks.get(&live.row.task);
         let of_task = task.and_then(|task| task.instances.as_ref());
         let (in_progress, waiting) = of_task.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
@@ -348,7 +348,7 @@ impl Scheduler {
     pub(super) fn fill_free_places(&mut self, task_id: TaskId) {
         let now = self.now.wall;
         while let Some(task) = self.tasks.get_mut(&task_id) {
-            let limit = task.definition.concurrency.max_running as usize;
+            let limit = task.definition.policies.concurrency.max_running as usize;
             let Some(instances) = &mut task.instances else { return };
             if instances.in_progress.len() >= limit || instances.waiting.is_empty() {
                 if instances.is_empty() {
@@ -405,7 +405,7 @@ fn cause_of(origin: Origin) -> Cause {
 
 /// What `fire_all` makes up for has a bound of its own: the queue takes it in whatever its length is.
 fn make_room_for_catch_up(policy: &mut ConcurrencyPolicy, definition: &TaskDefinition) {
-    if let (Blocking::Queue { max_queue }, MisfireAction::FireAll { limit }) = (&mut policy.blocking, definition.misfire.action) {
+    if let (Blocking::Queue { max_queue }, MisfireAction::FireAll { limit }) = (&mut policy.blocking, definition.policies.misfire.action) {
         *max_queue = (*max_queue).max(limit);
     }
 }

@@ -296,8 +296,9 @@ impl Scheduler {
     /// What the owner before had in mind for those that wait behind a limit.
     fn take_up_limit(&mut self, task: TaskId) {
         let Some(of_task) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
-        let limit = self.tasks[&task].definition.concurrency.max_running as usize;
-        let replaces = of_task.waiting.front().is_some_and(|id| self.instances[id].definition.concurrency.blocking == Blocking::Replace);
+        let limit = self.tasks[&task].definition.policies.concurrency.max_running as usize;
+        let replaces =
+            of_task.waiting.front().is_some_and(|id| self.instances[id].definition.policies.concurrency.blocking == Blocking::Replace);
         match of_task.in_progress.first() {
             Some(oldest) if replaces && of_task.in_progress.len() >= limit => self.cancel_instance(*oldest, Cause::Replaced, None),
             _ => self.fill_free_places(task),

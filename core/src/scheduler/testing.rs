@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::definition::{Band, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger};
+use crate::definition::{Band, Handler, TaskDefinition, Trigger};
 
 /// A manual task with all defaults.
 pub(crate) fn definition(name: &str) -> TaskDefinition {
@@ -12,10 +12,7 @@ pub(crate) fn definition(name: &str) -> TaskDefinition {
         trigger: Trigger::Manual,
         handler: Handler { name: Arc::from("command"), config: Arc::from("{}") },
         payload: None,
-        misfire: MisfirePolicy::default(),
-        concurrency: ConcurrencyPolicy::default(),
-        retry: RetryPolicy::default(),
-        timeout: TimeoutPolicy::default(),
+        policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
     }

@@ -1,5 +1,6 @@
 //! Situations from public bug reports, and what has to come of them. The ids are those of the collected cases.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
@@ -114,8 +115,8 @@ fn a_clock_that_stands_still_makes_nothing_early() {
 fn after_downtime(action: MisfireAction, deadline: Option<u64>) -> (Vec<i64>, u64) {
     let mut world = World::settled(1);
     world.define(with(task("a", every(15)), |task| {
-        task.misfire.action = action;
-        task.misfire.deadline = deadline.map(Millis::from_secs);
+        Arc::make_mut(&mut task.policies).misfire.action = action;
+        Arc::make_mut(&mut task.policies).misfire.deadline = deadline.map(Millis::from_secs);
     }));
     world.run_until(50 * SECOND);
     world.crash_replica(0);
@@ -140,8 +141,10 @@ fn a_downtime_of_three_fire_times_goes_by_the_policy() {
 fn an_overdue_one_shot_goes_by_its_stored_policy() {
     for (action, expected) in [(MisfireAction::Skip, 0), (MisfireAction::FireOnce, 1)] {
         let mut world = World::settled(1);
-        world.define(with(task("cron", minutely()), |task| task.misfire.action = action));
-        world.define(with(task("once", Trigger::Delay { delay: Millis(30 * SECOND) }), |task| task.misfire.action = action));
+        world.define(with(task("cron", minutely()), |task| Arc::make_mut(&mut task.policies).misfire.action = action));
+        world.define(with(task("once", Trigger::Delay { delay: Millis(30 * SECOND) }), |task| {
+            Arc::make_mut(&mut task.policies).misfire.action = action
+        }));
         world.run(SECOND);
         world.crash_replica(0);
         world.run_until(150 * SECOND);
@@ -162,7 +165,7 @@ fn six_hundred_missed_fire_times_block_nothing() {
         [(MisfireAction::FireOnce, 1, 599), (MisfireAction::Skip, 0, 600), (MisfireAction::FireAll { limit: 100 }, 100, 500)]
     {
         let mut world = World::settled(1);
-        world.define(with(task("a", minutely()), |task| task.misfire.action = action));
+        world.define(with(task("a", minutely()), |task| Arc::make_mut(&mut task.policies).misfire.action = action));
         world.run(SECOND);
         world.crash_replica(0);
         world.run_until(10 * HOUR + 30 * SECOND);
@@ -181,7 +184,7 @@ fn six_hundred_missed_fire_times_block_nothing() {
 fn ten_years_of_a_one_second_task_start_in_a_moment() {
     for action in [MisfireAction::FireOnce, MisfireAction::Skip, MisfireAction::FireAll { limit: 100 }] {
         let mut world = World::settled(1);
-        world.define(with(task("a", every(1)), |task| task.misfire.action = action));
+        world.define(with(task("a", every(1)), |task| Arc::make_mut(&mut task.policies).misfire.action = action));
         world.run(100);
         world.crash_replica(0);
         world.step_wall(315_576_000_000);
@@ -202,7 +205,7 @@ fn a_pause_is_no_misfire() {
     let definition = |enabled| {
         with(task("a", every(5)), |task| {
             task.enabled = enabled;
-            task.misfire.action = MisfireAction::FireAll { limit: 100 };
+            Arc::make_mut(&mut task.policies).misfire.action = MisfireAction::FireAll { limit: 100 };
         })
     };
     world.define(definition(true));
@@ -267,7 +270,7 @@ fn a_task_that_comes_back_does_not_fire_again_what_it_had_fired() {
 
 fn discarding(run_for: u64) -> World {
     let mut world = World::settled(2);
-    world.define(with(task("a", every(30)), |task| task.concurrency.blocking = Blocking::Discard));
+    world.define(with(task("a", every(30)), |task| Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Discard));
     world.script("a", &[takes(80 * SECOND)]);
     world.run_until(30 * SECOND + run_for);
     world.assert_sound();
@@ -294,7 +297,7 @@ fn discarding_opens_again_after_each_end() {
 #[test]
 fn a_replacement_starts_when_the_old_one_has_stopped() {
     let mut world = World::settled(1);
-    world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Replace));
+    world.define(with(task("a", every(10)), |task| Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Replace));
     world.define(task("b", Trigger::Manual));
     world.script("a", &[Run { takes: 60 * SECOND, obeys_after: Some(3 * SECOND), ..Run::default() }]);
     world.script("b", &[takes(60 * SECOND)]);
@@ -313,8 +316,8 @@ fn a_replacement_starts_when_the_old_one_has_stopped() {
 fn a_replacement_survives_a_reload() {
     let mut world = World::settled(1);
     world.define(with(task("a", every(10)), |task| {
-        task.concurrency.blocking = Blocking::Replace;
-        task.retry.max_attempts = Some(9);
+        Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Replace;
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(9);
     }));
     world.script("a", &[Run { takes: 600 * SECOND, obeys_after: Some(5 * SECOND), ..Run::default() }]);
     world.run_until(21 * SECOND);
@@ -330,7 +333,9 @@ fn a_replacement_survives_a_reload() {
 fn a_queue_is_in_order_and_bounded() {
     let world = |max_queue, until| {
         let mut world = World::settled(1);
-        world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Queue { max_queue }));
+        world.define(with(task("a", every(10)), |task| {
+            Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Queue { max_queue }
+        }));
         world.script("a", &[takes(24_900)]);
         world.run_until(until);
         world.assert_sound();
@@ -350,7 +355,7 @@ fn a_queue_is_in_order_and_bounded() {
 #[test]
 fn the_limit_is_not_forgotten_in_a_restart() {
     let mut world = World::settled(1);
-    world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Discard));
+    world.define(with(task("a", every(10)), |task| Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Discard));
     world.script("a", &[takes(35 * SECOND)]);
     world.run_until(12 * SECOND);
     world.crash_replica(0);
@@ -366,8 +371,8 @@ fn the_limit_is_not_forgotten_in_a_restart() {
 fn a_discarded_fire_time_never_comes_back() {
     let mut world = World::settled(1);
     world.define(with(task("a", every(60)), |task| {
-        task.concurrency.blocking = Blocking::Discard;
-        task.misfire.deadline = Some(Millis(10 * MINUTE));
+        Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Discard;
+        Arc::make_mut(&mut task.policies).misfire.deadline = Some(Millis(10 * MINUTE));
     }));
     world.script("a", &[takes(62 * SECOND)]);
     world.run_until(179 * SECOND);
@@ -398,7 +403,7 @@ fn a_thousand_tasks_of_one_moment_all_fire() {
 #[test]
 fn a_store_that_stands_still_loses_no_fire_time() {
     let mut world = World::settled(1);
-    world.define(with(task("a", every(10)), |task| task.misfire.action = MisfireAction::Skip));
+    world.define(with(task("a", every(10)), |task| Arc::make_mut(&mut task.policies).misfire.action = MisfireAction::Skip));
     world.run_until(15 * SECOND);
     world.store_is_held = true;
     world.run(50 * SECOND);
@@ -436,7 +441,7 @@ fn very_long_delays_stay_pending_and_come_once() {
 #[test]
 fn each_trigger_gives_an_instance_of_its_own() {
     let mut world = World::settled(1);
-    world.define(with(task("a", every(10)), |task| task.concurrency.max_running = 9));
+    world.define(with(task("a", every(10)), |task| Arc::make_mut(&mut task.policies).concurrency.max_running = 9));
     world.run_until(10 * SECOND - 2);
     world.trigger("a", Some(2));
     world.trigger("a", Some(2));
@@ -474,7 +479,7 @@ fn a_late_success_counts_where_nobody_took_over() {
     let mut world = World::settled(1);
     world.define(task("a", Trigger::Manual));
     world.script("a", &[Run { takes: 45 * SECOND, obeys_after: None, ..Run::default() }]);
-    let hold = |task: &mut TaskDefinition| task.timeout.grace = Millis(HOUR);
+    let hold = |task: &mut TaskDefinition| Arc::make_mut(&mut task.policies).timeout.grace = Millis(HOUR);
     world.define(with(task("a", Trigger::Manual), hold));
     world.trigger("a", None);
     world.run(SECOND);
@@ -518,8 +523,9 @@ fn a_heartbeat_that_crosses_a_result_is_quiet() {
 fn a_worker_lost_in_the_last_attempt_is_a_dead_letter() {
     let mut world = World::settled(1);
     world.define(with(task("a", Trigger::Manual), |task| {
-        task.retry.max_attempts = Some(3);
-        task.retry.backoff = BackoffPolicy { kind: Backoff::Fixed, first: Millis(2_000), cap: Millis(2_000), jitter: Jitter::None };
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(3);
+        Arc::make_mut(&mut task.policies).retry.backoff =
+            BackoffPolicy { kind: Backoff::Fixed, first: Millis(2_000), cap: Millis(2_000), jitter: Jitter::None };
     }));
     let fails = Run { takes: 100, end: End::Failed, ..Run::default() };
     world.script("a", &[fails, fails, takes(50 * SECOND)]);
@@ -538,7 +544,7 @@ fn cancel_and_success_end_in_one_state() {
     let mut ended = std::collections::BTreeSet::new();
     for offset in 0..1_000_u64 {
         let mut world = World::settled(1);
-        world.define(with(task("a", Trigger::Manual), |task| task.retry.max_attempts = Some(5)));
+        world.define(with(task("a", Trigger::Manual), |task| Arc::make_mut(&mut task.policies).retry.max_attempts = Some(5)));
         world.script("a", &[takes(20)]);
         world.trigger("a", None);
         world.run(10 + offset % 30);
@@ -646,7 +652,7 @@ fn a_task_that_is_disabled_while_catching_up_stops() {
     let definition = |enabled| {
         with(task("a", every(10)), |task| {
             task.enabled = enabled;
-            task.misfire.action = MisfireAction::FireAll { limit: 100 };
+            Arc::make_mut(&mut task.policies).misfire.action = MisfireAction::FireAll { limit: 100 };
         })
     };
     world.define(definition(true));
@@ -672,8 +678,8 @@ fn a_task_that_is_disabled_while_catching_up_stops() {
 fn a_dead_worker_holds_no_place() {
     let mut world = World::settled(2);
     world.define(with(task("a", every(60)), |task| {
-        task.concurrency.blocking = Blocking::Discard;
-        task.retry.max_attempts = Some(1);
+        Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Discard;
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(1);
     }));
     world.script("a", &[takes(10 * SECOND)]);
     world.run_until(65 * SECOND);
@@ -722,7 +728,7 @@ fn a_worker_that_gives_back_is_left_alone_for_a_while() {
     let mut world = World::settled(1);
     world.define(task("a", Trigger::Manual));
     world.script("a", &[Run { takes: HOUR, obeys_after: None, ..Run::default() }]);
-    world.define(with(task("a", Trigger::Manual), |task| task.timeout.grace = Millis(HOUR)));
+    world.define(with(task("a", Trigger::Manual), |task| Arc::make_mut(&mut task.policies).timeout.grace = Millis(HOUR)));
     world.trigger("a", None);
     world.run(SECOND);
     // The scheduler loses it, the worker still ends it.

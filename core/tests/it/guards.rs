@@ -9,6 +9,7 @@ use punctual_core::probe;
 use punctual_core::protocol::{End, Report, ToScheduler};
 use punctual_core::scheduler::Event;
 use punctual_core::time::{Millis, Timestamp};
+use std::sync::Arc;
 
 use crate::world::{Fate, Run, START, World, every, minutely, task};
 
@@ -31,7 +32,7 @@ fn slow(takes: u64) -> Run {
 fn late_result() -> Result<(), String> {
     let mut world = World::settled(2);
     let mut definition = task("a", Trigger::Manual);
-    definition.timeout.grace = Millis(3_600_000);
+    Arc::make_mut(&mut definition.policies).timeout.grace = Millis(3_600_000);
     world.define(definition);
     world.script("a", &[Run { end: End::Failed, ..slow(25_000) }, slow(100_000)]);
     world.trigger("a", None);
@@ -114,7 +115,7 @@ fn cursor_with_firing() -> Result<(), String> {
 fn missed_by_policy() -> Result<(), String> {
     let mut world = World::settled(1);
     let mut definition = task("a", every(10));
-    definition.misfire.action = MisfireAction::Skip;
+    Arc::make_mut(&mut definition.policies).misfire.action = MisfireAction::Skip;
     world.define(definition);
     world.run(5_000);
     world.crash_replica(0);
@@ -128,7 +129,7 @@ fn missed_by_policy() -> Result<(), String> {
 fn limit() -> Result<(), String> {
     let mut world = World::settled(1);
     let mut definition = task("a", every(5));
-    definition.concurrency.blocking = Blocking::Discard;
+    Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Discard;
     world.define(definition);
     world.script("a", &[slow(12_000)]);
     world.run(30_000);
@@ -138,8 +139,8 @@ fn limit() -> Result<(), String> {
 fn bounded_attempts() -> Result<(), String> {
     let mut world = World::settled(1);
     let mut definition = task("a", Trigger::Manual);
-    definition.retry.max_attempts = Some(2);
-    definition.retry.backoff.first = Millis(1_000);
+    Arc::make_mut(&mut definition.policies).retry.max_attempts = Some(2);
+    Arc::make_mut(&mut definition.policies).retry.backoff.first = Millis(1_000);
     world.define(definition);
     world.script("a", &[Run { takes: 10, end: End::Failed, ..Run::default() }]);
     world.trigger("a", None);
@@ -311,7 +312,7 @@ fn every_probe_is_hit() {
     let mut world = World::settled(1);
     // Coalesced and made up for, queued and replaced.
     let mut replaced = task("replaced", every(5));
-    replaced.concurrency.blocking = Blocking::Replace;
+    std::sync::Arc::make_mut(&mut replaced.policies).concurrency.blocking = Blocking::Replace;
     world.define(replaced);
     world.define(task("queued", every(5)));
     world.define(task("cron", minutely()));
@@ -325,8 +326,8 @@ fn every_probe_is_hit() {
     world.run(10_000);
     // A worker that kills whatever kills it.
     let mut cursed = task("cursed", Trigger::Manual);
-    cursed.retry.max_losses = 1;
-    cursed.retry.backoff.first = Millis(100);
+    std::sync::Arc::make_mut(&mut cursed.policies).retry.max_losses = 1;
+    std::sync::Arc::make_mut(&mut cursed.policies).retry.backoff.first = Millis(100);
     world.define(cursed);
     world.script("cursed", &[slow(60_000)]);
     world.trigger("cursed", None);

@@ -199,7 +199,7 @@ fn answers_to_nothing_change_nothing() {
 fn nothing_piles_up() {
     let mut world = World::settled(0);
     let mut definition = task("a", every(1));
-    definition.concurrency.blocking = Blocking::Replace;
+    Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Replace;
     world.define(definition);
     world.run(300_000);
     let early = format!("{:?}", world.scheduler()).len();
@@ -221,8 +221,8 @@ fn a_memory_full_of_delayed_instances_empties() {
     world.crash_worker(0);
     world.start_worker(0);
     let mut definition = task("a", Trigger::Manual);
-    definition.concurrency.max_running = 1_000;
-    definition.concurrency.blocking = Blocking::Discard;
+    Arc::make_mut(&mut definition.policies).concurrency.max_running = 1_000;
+    Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Discard;
     let id = world.define(definition);
     world.script("a", &[Run { takes: 1, ..Run::default() }]);
     world.run(100);

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
 use punctual_core::definition::{Blocking, MisfireAction, TaskDefinition, TimeoutAction, Trigger};
@@ -32,7 +33,8 @@ fn millis(text: &str) -> u64 {
 
 fn definition(words: &[&str]) -> TaskDefinition {
     let mut definition = task(words[0], Trigger::Manual);
-    definition.retry.backoff = BackoffPolicy { kind: Backoff::Fixed, first: Millis(5_000), cap: Millis(60_000), jitter: Jitter::None };
+    Arc::make_mut(&mut definition.policies).retry.backoff =
+        BackoffPolicy { kind: Backoff::Fixed, first: Millis(5_000), cap: Millis(60_000), jitter: Jitter::None };
     for word in &words[1..] {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key {
@@ -42,21 +44,26 @@ fn definition(words: &[&str]) -> TaskDefinition {
             "minutely" => definition.trigger = minutely(),
             "manual" => definition.trigger = Trigger::Manual,
             "disabled" => definition.enabled = false,
-            "max_running" => definition.concurrency.max_running = value.parse().expect("a number"),
-            "queue" => definition.concurrency.blocking = Blocking::Queue { max_queue: value.parse().expect("a number") },
-            "discard" => definition.concurrency.blocking = Blocking::Discard,
-            "replace" => definition.concurrency.blocking = Blocking::Replace,
-            "skip" => definition.misfire.action = MisfireAction::Skip,
-            "fire_once" => definition.misfire.action = MisfireAction::FireOnce,
-            "fire_all" => definition.misfire.action = MisfireAction::FireAll { limit: value.parse().expect("a number") },
-            "deadline" => definition.misfire.deadline = Some(Millis(millis(value))),
-            "attempts" => definition.retry.max_attempts = Some(value.parse().expect("a number")),
-            "losses" => definition.retry.max_losses = value.parse().expect("a number"),
-            "backoff" => definition.retry.backoff.first = Millis(millis(value)),
+            "max_running" => Arc::make_mut(&mut definition.policies).concurrency.max_running = value.parse().expect("a number"),
+            "queue" => {
+                Arc::make_mut(&mut definition.policies).concurrency.blocking =
+                    Blocking::Queue { max_queue: value.parse().expect("a number") }
+            }
+            "discard" => Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Discard,
+            "replace" => Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Replace,
+            "skip" => Arc::make_mut(&mut definition.policies).misfire.action = MisfireAction::Skip,
+            "fire_once" => Arc::make_mut(&mut definition.policies).misfire.action = MisfireAction::FireOnce,
+            "fire_all" => {
+                Arc::make_mut(&mut definition.policies).misfire.action = MisfireAction::FireAll { limit: value.parse().expect("a number") }
+            }
+            "deadline" => Arc::make_mut(&mut definition.policies).misfire.deadline = Some(Millis(millis(value))),
+            "attempts" => Arc::make_mut(&mut definition.policies).retry.max_attempts = Some(value.parse().expect("a number")),
+            "losses" => Arc::make_mut(&mut definition.policies).retry.max_losses = value.parse().expect("a number"),
+            "backoff" => Arc::make_mut(&mut definition.policies).retry.backoff.first = Millis(millis(value)),
             "not_idempotent" => definition.idempotent = false,
-            "timeout" => definition.timeout.after = Some(Millis(millis(value))),
-            "grace" => definition.timeout.grace = Millis(millis(value)),
-            "overrun" => definition.timeout.action = TimeoutAction::Wait,
+            "timeout" => Arc::make_mut(&mut definition.policies).timeout.after = Some(Millis(millis(value))),
+            "grace" => Arc::make_mut(&mut definition.policies).timeout.grace = Millis(millis(value)),
+            "overrun" => Arc::make_mut(&mut definition.policies).timeout.action = TimeoutAction::Wait,
             _ => panic!("unknown word {word}"),
         }
     }

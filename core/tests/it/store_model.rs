@@ -294,9 +294,9 @@ impl StoreModel {
     /// `limit.held`: by the rows, for tasks whose limit is never edited downwards.
     fn judge_limit(&mut self, task: TaskId) {
         let of_task = &self.in_progress[&task];
-        let limits = of_task.iter().map(|id| self.definitions[&(task, self.instances[id].version)].concurrency.max_running);
+        let limits = of_task.iter().map(|id| self.definitions[&(task, self.instances[id].version)].policies.concurrency.max_running);
         let current = self.names.values().find(|(id, _)| *id == task).and_then(|key| self.definitions.get(key));
-        let limit = limits.chain(current.map(|definition| definition.concurrency.max_running)).max().unwrap_or(0);
+        let limit = limits.chain(current.map(|definition| definition.policies.concurrency.max_running)).max().unwrap_or(0);
         if of_task.len() > limit as usize {
             self.violations.push(format!("task {task}: {} instances in progress, the limit is {limit}", of_task.len()));
         }
@@ -333,8 +333,8 @@ impl StoreModel {
             bad(format!("the row says {:?} under {}, its log {last:?} under {fence}", row.state, row.fence));
         }
         let definition = &self.definitions[&(row.task, row.version)];
-        let most = definition.retry.max_attempts.unwrap_or(1 + definition.retry.max_losses).min(limits::ATTEMPTS_MAX);
-        if row.attempt > most || row.failures + row.losses > most.max(definition.retry.max_losses + 1) {
+        let most = definition.policies.retry.max_attempts.unwrap_or(1 + definition.policies.retry.max_losses).min(limits::ATTEMPTS_MAX);
+        if row.attempt > most || row.failures + row.losses > most.max(definition.policies.retry.max_losses + 1) {
             self.violations.push(format!("instance {}: attempt {} of {most}", row.id, row.attempt));
         }
     }

@@ -1,6 +1,7 @@
 //! Random sequences of everything that can happen, healed at the end, judged by what the store and the workers saw.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
@@ -65,31 +66,32 @@ fn definition(index: usize, enabled: bool, times: u64) -> TaskDefinition {
     };
     let mut task = task(&name(index), trigger);
     task.enabled = enabled;
-    task.retry.backoff = BackoffPolicy { kind: Backoff::Fixed, first: Millis(1_500), cap: Millis(10_000), jitter: Jitter::None };
+    Arc::make_mut(&mut task.policies).retry.backoff =
+        BackoffPolicy { kind: Backoff::Fixed, first: Millis(1_500), cap: Millis(10_000), jitter: Jitter::None };
     match index {
-        0 => task.concurrency.blocking = Blocking::Queue { max_queue: 2 },
+        0 => Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Queue { max_queue: 2 },
         1 => {
-            task.concurrency.max_running = 2;
-            task.concurrency.blocking = Blocking::Discard;
-            task.misfire.action = MisfireAction::Skip;
-            task.retry.max_attempts = Some(3);
+            Arc::make_mut(&mut task.policies).concurrency.max_running = 2;
+            Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Discard;
+            Arc::make_mut(&mut task.policies).misfire.action = MisfireAction::Skip;
+            Arc::make_mut(&mut task.policies).retry.max_attempts = Some(3);
         }
         2 => {
-            task.concurrency.blocking = Blocking::Replace;
-            task.misfire.action = MisfireAction::FireAll { limit: 3 };
-            task.misfire.deadline = Some(Millis::from_secs(60));
+            Arc::make_mut(&mut task.policies).concurrency.blocking = Blocking::Replace;
+            Arc::make_mut(&mut task.policies).misfire.action = MisfireAction::FireAll { limit: 3 };
+            Arc::make_mut(&mut task.policies).misfire.deadline = Some(Millis::from_secs(60));
         }
-        3 => task.retry.max_attempts = Some(2),
+        3 => Arc::make_mut(&mut task.policies).retry.max_attempts = Some(2),
         4 => {
-            task.concurrency.max_running = 3;
-            task.timeout.after = Some(Millis(2_500));
-            task.timeout.grace = Millis(500);
+            Arc::make_mut(&mut task.policies).concurrency.max_running = 3;
+            Arc::make_mut(&mut task.policies).timeout.after = Some(Millis(2_500));
+            Arc::make_mut(&mut task.policies).timeout.grace = Millis(500);
         }
         5 => task.idempotent = false,
         _ => {
-            task.retry.max_losses = 1;
-            task.timeout.after = Some(Millis(500));
-            task.timeout.action = TimeoutAction::Wait;
+            Arc::make_mut(&mut task.policies).retry.max_losses = 1;
+            Arc::make_mut(&mut task.policies).timeout.after = Some(Millis(500));
+            Arc::make_mut(&mut task.policies).timeout.action = TimeoutAction::Wait;
         }
     }
     task
@@ -259,7 +261,7 @@ fn judge(world: &World) -> Result<(), String> {
         if row.origin != Origin::Manual && !world.store.wall_was_set && made_at < row.fire_time {
             return Err(format!("instance {} was made at {made_at}, before its fire time {}", row.id, row.fire_time));
         }
-        if row.origin == Origin::CatchUp && definition.misfire.action == MisfireAction::Skip {
+        if row.origin == Origin::CatchUp && definition.policies.misfire.action == MisfireAction::Skip {
             return Err(format!("instance {} made up for a fire time that was to be skipped", row.id));
         }
         if !row.state.is_terminal() {
@@ -272,7 +274,8 @@ fn judge(world: &World) -> Result<(), String> {
         }
     }
     for occurrence in &world.store.occurrences {
-        let action = world.store.definitions.get(&(occurrence.task, occurrence.version)).map(|definition| definition.misfire.action);
+        let action =
+            world.store.definitions.get(&(occurrence.task, occurrence.version)).map(|definition| definition.policies.misfire.action);
         let is_by_policy = match occurrence.outcome {
             Outcome::Coalesced => action == Some(MisfireAction::FireOnce),
             Outcome::MisfireSkipped => action == Some(MisfireAction::Skip),

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use punctual_core::batch::{CommitOutcome, Output};
-use punctual_core::definition::{Band, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger};
+use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{ConnectionId, Fence, InboxId, InstanceId, ReplicaId, TaskId, WorkerId, WorkerLife};
 use punctual_core::inbox::{Request, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::limits;
-use punctual_core::protocol::{End, Hello, ToScheduler, ToWorker};
+#[cfg(feature = "simulation")]
+use punctual_core::protocol::Hello;
+use punctual_core::protocol::{End, ToScheduler, ToWorker};
 use punctual_core::scheduler::{self, Alert, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_core::worker::{self, WorkerNode};
@@ -136,10 +138,7 @@ pub(crate) fn task(name: &str, trigger: Trigger) -> TaskDefinition {
         trigger,
         handler: Handler { name: Arc::from("command"), config: Arc::from("{}") },
         payload: None,
-        misfire: MisfirePolicy::default(),
-        concurrency: ConcurrencyPolicy::default(),
-        retry: RetryPolicy::default(),
-        timeout: TimeoutPolicy::default(),
+        policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
     }

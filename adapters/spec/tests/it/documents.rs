@@ -126,8 +126,8 @@ fn a_definition_has_what_the_document_says() {
     let file = read(&text).unwrap();
     let definition = &file.tasks[0].definition;
     assert_eq!(definition.trigger, Trigger::FixedRate { interval: Millis(100) });
-    assert_eq!((definition.concurrency.max_running, definition.concurrency.blocking), (3, Blocking::Replace));
-    assert_eq!(definition.retry.backoff.cap, Millis::from_secs(3_600), "the longest wait follows the first");
+    assert_eq!((definition.policies.concurrency.max_running, definition.policies.concurrency.blocking), (3, Blocking::Replace));
+    assert_eq!(definition.policies.retry.backoff.cap, Millis::from_secs(3_600), "the longest wait follows the first");
     assert_eq!(&*definition.handler.config, r#"{"shell":"x"}"#);
     let decoded = decode(&file.tasks[0].spec.to_json(), &Zones::bundled()).unwrap();
     assert_eq!(decoded, **definition, "a stored document gives the same definition");
@@ -136,10 +136,10 @@ fn a_definition_has_what_the_document_says() {
 #[test]
 fn a_task_that_says_nothing_has_the_defaults_of_the_core() {
     let definition = decode(r#"{"name":"a","trigger":"manual","command":{"shell":"x"}}"#, &Zones::bundled()).unwrap();
-    assert_eq!(definition.misfire, Default::default());
-    assert_eq!(definition.concurrency, Default::default());
-    assert_eq!(definition.retry, Default::default());
-    assert_eq!(definition.timeout, Default::default());
+    assert_eq!(definition.policies.misfire, Default::default());
+    assert_eq!(definition.policies.concurrency, Default::default());
+    assert_eq!(definition.policies.retry, Default::default());
+    assert_eq!(definition.policies.timeout, Default::default());
     assert!(definition.enabled && definition.idempotent && definition.payload.is_none());
 }
 

@@ -13,7 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
-use punctual_core::definition::{Band, ConcurrencyPolicy, Handler, MisfirePolicy, RetryPolicy, TaskDefinition, TimeoutPolicy, Trigger};
+use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::Request;
 use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
@@ -140,10 +140,7 @@ pub fn definition(name: &str, payload: &str) -> TaskDefinition {
         trigger: Trigger::Manual,
         handler: Handler { name: "command".into(), config: "{}".into() },
         payload: Some(payload.into()),
-        misfire: MisfirePolicy::default(),
-        concurrency: ConcurrencyPolicy::default(),
-        retry: RetryPolicy::default(),
-        timeout: TimeoutPolicy::default(),
+        policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
     }
