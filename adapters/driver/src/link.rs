@@ -53,19 +53,27 @@ pub async fn in_process(connection: ConnectionId, scheduler: mpsc::Sender<ToSche
         return;
     }
     let up = scheduler.clone();
-    let upwards = tokio::spawn(async move {
+    let upwards = async {
         while let Some(messages) = from_worker.recv().await {
             if up.send(ToSchedulerNode::Messages(connection, messages)).await.is_err() {
                 return;
             }
         }
-    });
-    while let Some(messages) = from_scheduler.recv().await {
-        if worker.send(ToWorkerNode::Messages(connection, messages)).await.is_err() {
-            break;
+    };
+    let downwards = async {
+        while let Some(messages) = from_scheduler.recv().await {
+            if worker.send(ToWorkerNode::Messages(connection, messages)).await.is_err() {
+                return;
+            }
         }
+    };
+    // A link of which one direction has gone is no link.
+    tokio::pin!(upwards, downwards);
+    tokio::select! {
+        biased;
+        () = &mut upwards => {}
+        () = &mut downwards => {}
     }
-    upwards.abort();
     // Whoever is still there learns that the other is not.
     let _ = worker.send(ToWorkerNode::Disconnected(connection)).await;
     let _ = scheduler.send(ToSchedulerNode::Disconnected(connection)).await;
