@@ -242,6 +242,7 @@ fn open_writer(database: &Database, options: &Options) -> Result<Connection, Sto
             return Err(database.corrupt(&verdict));
         }
     }
+    schema::check(database, &connection)?;
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(error)?;
     if mode != "wal" {
         return Err(database.other(&format!("the file system allows no write-ahead log (journal mode {mode})")));
