@@ -46,8 +46,16 @@ impl Embedded {
             handlers: executor.handlers(),
         };
         let worker_task = tokio::spawn(punctual_driver::worker::run(config, executor, clock, to_worker));
-        tokio::spawn(in_process(ConnectionId(1), scheduler.clone(), worker.clone()));
+        tokio::spawn(keep_joined(scheduler.clone(), worker.clone()));
         Embedded { scheduler, worker, scheduler_task, worker_task }
+    }
+
+    /// Waits for one of the nodes to end, which none does unless it is told to: it has broken an assertion.
+    pub(crate) async fn failed(&mut self) {
+        tokio::select! {
+            _ = &mut self.scheduler_task => {}
+            _ = &mut self.worker_task => {}
+        }
     }
 
     /// Lets what runs end, writes everything down and stops. Each `interrupts` asks more urgently: the first one cancels what runs.
@@ -66,5 +74,15 @@ impl Embedded {
         }
         let _ = self.scheduler.send(ToSchedulerNode::Shutdown).await;
         let _ = self.scheduler_task.await;
+    }
+}
+
+/// Joins the nodes, anew where one has cut the other off for being too far behind.
+async fn keep_joined(scheduler: mpsc::Sender<ToSchedulerNode>, worker: mpsc::Sender<ToWorkerNode>) {
+    for number in 1.. {
+        in_process(ConnectionId(number), scheduler.clone(), worker.clone()).await;
+        if scheduler.is_closed() || worker.is_closed() {
+            return;
+        }
     }
 }
