@@ -25,6 +25,8 @@ pub(crate) enum ApiError {
     ForeignHost,
     #[error("the request comes from a page of another site: call the API from a program, without an Origin header")]
     ForeignOrigin,
+    #[error("the request's body is longer than {} bytes; pass a reference to the data instead", super::BODY_BYTES_MAX)]
+    TooLarge,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -42,6 +44,7 @@ impl ApiError {
             ApiError::ForeignHost => "PUN-307",
             ApiError::ForeignOrigin => "PUN-308",
             ApiError::Store(_) => "PUN-309",
+            ApiError::TooLarge => "PUN-312",
         }
     }
 
@@ -50,6 +53,7 @@ impl ApiError {
             ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } => StatusCode::NOT_FOUND,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::KeyTaken => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -4,6 +4,7 @@
 //! machine, and a request that a web page of somebody else's sends is refused.
 
 mod error;
+mod extract;
 mod instances;
 mod tasks;
 pub(crate) mod views;
@@ -30,6 +31,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 pub(crate) const PAGE_DEFAULT: usize = 50;
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// Longest name of whoever asks for something, in bytes.
+const BY_BYTES_MAX: usize = 256;
 /// How long an answer waits for the owner to apply what was asked for.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 
