@@ -70,8 +70,12 @@ impl Pair {
         pair.worker.handle_event(Monotonic(0), worker::Event::Connected(LINK));
         pair.run();
         for task in 0..TASKS {
-            let request =
-                Request::DefinitionChanged { task: TaskId(task), version: Version(1), definition: Some(Arc::new(definition(task))) };
+            let request = Request::DefinitionChanged {
+                task: TaskId(task),
+                version: Version(1),
+                definition: Some(Arc::new(definition(task))),
+                fired_until: None,
+            };
             pair.put(task, request);
         }
         pair.run();
@@ -183,7 +187,15 @@ fn fires(criterion: &mut Criterion) {
     for task in 0..TASKS {
         let trigger = Trigger::FixedRate { interval: Millis::from_secs(1) };
         let definition = TaskDefinition { trigger, ..definition(task) };
-        pair.put(task, Request::DefinitionChanged { task: TaskId(task), version: Version(2), definition: Some(Arc::new(definition)) });
+        pair.put(
+            task,
+            Request::DefinitionChanged {
+                task: TaskId(task),
+                version: Version(2),
+                definition: Some(Arc::new(definition)),
+                fired_until: None,
+            },
+        );
     }
     pair.run();
     let mut group = criterion.benchmark_group("engine");

@@ -72,10 +72,13 @@ pub struct TaskWrite {
     pub task: TaskId,
     /// Its partition.
     pub partition: PartitionId,
-    /// The version in force; `None`: the task was removed and the record goes.
+    /// The version in force; `None`: the task was removed, and only the watermark stays.
     pub version: Option<Version>,
     /// The cursor: the next fire time, where there is one.
     pub next_fire: Option<Timestamp>,
+    /// The watermark: fire times up to then were dealt with and never come again. The store keeps it also when the task is removed, for
+    /// the case that it is made again.
+    pub fired_until: Option<Timestamp>,
 }
 
 /// What an attempt wrote, up to a limit.
@@ -135,4 +138,6 @@ pub struct TaskRecord {
     pub definition: Arc<TaskDefinition>,
     /// The cursor.
     pub next_fire: Option<Timestamp>,
+    /// The watermark.
+    pub fired_until: Option<Timestamp>,
 }

@@ -19,8 +19,6 @@ pub enum Guard {
     RefusedCommitReloads,
     /// The cursor moves in the firing's own batch.
     CursorMovesWithFiring,
-    /// A fire time is fired when it has come, not before.
-    NotBeforeFireTime,
     /// Fire times that were missed go through the misfire policy.
     MisfireScan,
     /// An instance beyond the limit does not start.
@@ -43,14 +41,13 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 16] = [
+    pub const ALL: [Guard; 15] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
         Guard::UnknownCommitReloads,
         Guard::RefusedCommitReloads,
         Guard::CursorMovesWithFiring,
-        Guard::NotBeforeFireTime,
         Guard::MisfireScan,
         Guard::ConcurrencyLimit,
         Guard::AttemptsBounded,

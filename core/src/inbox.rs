@@ -33,6 +33,8 @@ pub enum Request {
         version: Version,
         /// The new definition; `None`: the task was removed.
         definition: Option<Arc<TaskDefinition>>,
+        /// The watermark that an owner has left with the task, also where it was removed since: fire times up to then were dealt with.
+        fired_until: Option<Timestamp>,
     },
     /// The task is to fire by hand.
     Trigger {

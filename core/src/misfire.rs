@@ -14,7 +14,7 @@ use crate::time::{Millis, Timestamp};
 pub fn following(trigger: &Trigger, fired: Timestamp) -> Option<Timestamp> {
     match trigger {
         Trigger::Cron(schedule) => schedule.next_after(fired),
-        Trigger::FixedRate { interval } => Some(fired.saturating_add(*interval)),
+        Trigger::FixedRate { interval } => Some(fired.saturating_add(Millis(interval.0.max(1)))),
         Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
     }
 }
@@ -26,6 +26,15 @@ pub fn first(trigger: &Trigger, made_at: Timestamp) -> Option<Timestamp> {
         Trigger::FixedRate { interval } | Trigger::FixedDelay { interval } => Some(made_at.saturating_add(*interval)),
         Trigger::Delay { delay } => Some(made_at.saturating_add(*delay)),
         Trigger::Manual => None,
+    }
+}
+
+/// The fire time before `cursor` and after `after`, where `cursor` is one itself. It may be one that there was never, before the task was made.
+pub fn preceding(trigger: &Trigger, after: Timestamp, cursor: Timestamp) -> Option<Timestamp> {
+    match trigger {
+        Trigger::Cron(schedule) => schedule.latest_in(after, Timestamp(cursor.0 - 1)),
+        Trigger::FixedRate { interval } => Some(cursor.saturating_sub(*interval)).filter(|before| *before > after),
+        Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
     }
 }
 

@@ -14,12 +14,17 @@ use crate::ids::InstanceId;
 /// Of 21 instances that are taken while all bands are full, so many come from each.
 const WEIGHTS: [u32; 3] = [16, 4, 1];
 
+/// So many that want no worker any more are never worth a sweep.
+const STALE_MIN: usize = 64;
+
 /// Instances that wait for a worker.
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
     queues: Vec<HandlerQueue>,
     by_handler: FxHashMap<Arc<str>, usize>,
     len: usize,
+    /// How many of them want no worker any more.
+    stale: usize,
 }
 
 #[derive(Debug)]
@@ -68,6 +73,18 @@ impl ReadyQueue {
         Some(instance)
     }
 
+    /// One of those that wait wants no worker any more; it is still handed out. True when they are so many that it is time for a
+    /// [`retain`](Self::retain).
+    pub fn forget_one(&mut self) -> bool {
+        self.stale += 1;
+        self.stale > STALE_MIN && self.stale > self.len / 2
+    }
+
+    /// One that was handed out wanted no worker any more.
+    pub fn passed_over(&mut self) {
+        self.stale = self.stale.saturating_sub(1);
+    }
+
     /// Drops what `keep` doesn't want.
     pub fn retain(&mut self, mut keep: impl FnMut(InstanceId) -> bool) {
         for queue in &mut self.queues {
@@ -76,6 +93,7 @@ impl ReadyQueue {
             }
         }
         self.len = self.queues.iter().map(HandlerQueue::len).sum();
+        self.stale = 0;
     }
 
     fn queue_of(&mut self, handler: &Arc<str>) -> usize {

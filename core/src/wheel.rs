@@ -322,6 +322,11 @@ impl<T: Copy> Wheel<T> {
             self.free.push(entry.place);
             if self.waits(entry.place) {
                 self.settle(entry.place);
+                // What is left may all be cancelled, and then it must not look like something to wake up for.
+                let slot = &self.slots[index];
+                if slot.len() > 0 && slot.len() == slot.cancelled {
+                    self.redistribute(index);
+                }
                 return Some(entry.payload);
             }
             let slot = &mut self.slots[index];

@@ -175,17 +175,16 @@ impl Writer<'_> {
 
     fn write_tasks(&self, batch: &Batch) -> Result<(), Stop> {
         let mut put = self.connection.prepare_cached(
-            "INSERT INTO task_states (partition, task, version, next_fire) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (partition, task) DO UPDATE SET version = excluded.version, next_fire = excluded.next_fire",
+            "INSERT INTO task_states (partition, task, version, next_fire, fired_until) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (partition, task) DO UPDATE
+             SET version = excluded.version, next_fire = excluded.next_fire, fired_until = excluded.fired_until",
         )?;
-        let mut remove = self.connection.prepare_cached("DELETE FROM task_states WHERE partition = ?1 AND task = ?2")?;
         for write in &batch.tasks {
             self.check_covered(write.partition, || format!("task {}", write.task))?;
             let (partition, task) = (write.partition.0, write.task.0.cast_signed());
-            match write.version {
-                Some(version) => put.execute(params![partition, task, version.0, write.next_fire.map(|at| at.0)])?,
-                None => remove.execute(params![partition, task])?,
-            };
+            let (version, millis) =
+                (write.version.map(|version| version.0), |at: Option<punctual_core::time::Timestamp>| at.map(|at| at.0));
+            put.execute(params![partition, task, version, millis(write.next_fire), millis(write.fired_until)])?;
         }
         Ok(())
     }

@@ -103,16 +103,17 @@ pub(crate) fn snapshot(
     let mut snapshot = Snapshot::default();
 
     let mut tasks = connection.prepare_cached(
-        "SELECT s.task, s.version, s.next_fire, v.document FROM task_states s
+        "SELECT s.task, s.version, s.next_fire, v.document, s.fired_until FROM task_states s
          LEFT JOIN task_versions v ON v.task = s.task AND v.version = s.version
-         WHERE s.partition = ?1 ORDER BY s.task",
+         WHERE s.partition = ?1 AND s.version IS NOT NULL ORDER BY s.task",
     )?;
     let mut found = tasks.query([partition.0])?;
     while let Some(row) = found.next()? {
         let (task, version) = (TaskId(unsigned(row, 0)?), Version(row.get(1)?));
         let next_fire = row.get::<_, Option<i64>>(2)?.map(Timestamp);
+        let fired_until = row.get::<_, Option<i64>>(4)?.map(Timestamp);
         match definitions.decoded(task, version, row, 3)? {
-            Ok(definition) => snapshot.tasks.push(TaskRecord { task, version, definition, next_fire }),
+            Ok(definition) => snapshot.tasks.push(TaskRecord { task, version, definition, next_fire, fired_until }),
             Err(reason) => set_aside.task(task, version, &reason),
         }
     }
@@ -215,6 +216,7 @@ fn definition_changed(
     set_aside: &mut SetAside,
 ) -> rusqlite::Result<Option<Request>> {
     let (task, version) = (TaskId(unsigned(row, 5)?), Version(row.get(6)?));
+    let entry_partition: u16 = row.get(1)?;
     let mut stored = connection.prepare_cached(
         "SELECT version, document FROM task_versions WHERE task = ?1 AND version >= ?2 ORDER BY version = ?2 DESC, version DESC LIMIT 2",
     )?;
@@ -230,13 +232,21 @@ fn definition_changed(
         match definition {
             Ok(definition) => {
                 set_aside.tasks.remove(&task);
-                return Ok(Some(Request::DefinitionChanged { task, version, definition }));
+                let fired_until = watermark(connection, PartitionId(entry_partition), task)?;
+                return Ok(Some(Request::DefinitionChanged { task, version, definition, fired_until }));
             }
             Err(error) => reason = error,
         }
     }
     set_aside.task(task, version, &reason);
     Ok(None)
+}
+
+/// Up to when an owner has dealt with a task's fire times.
+fn watermark(connection: &Connection, partition: PartitionId, task: TaskId) -> rusqlite::Result<Option<Timestamp>> {
+    let mut states = connection.prepare_cached("SELECT fired_until FROM task_states WHERE partition = ?1 AND task = ?2")?;
+    let fired_until = states.query_row(params![partition.0, task.0.cast_signed()], |row| row.get::<_, Option<i64>>(0)).optional()?;
+    Ok(fired_until.flatten().map(Timestamp))
 }
 
 fn is_set_aside(connection: &Connection, instance: InstanceId, set_aside: &SetAside) -> rusqlite::Result<bool> {

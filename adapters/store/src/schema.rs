@@ -27,7 +27,8 @@ pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
 // - instances_live has live rows only, so that a snapshot costs what is live and not what ever was, and so does its upkeep.
 // - instances_troubled makes the few that ended otherwise than well quick to find; success, the usual end, never touches it.
 // - counts is kept by each commit from the state changes it carries: a dozen rows, one page.
-// - task_states is the owner's; clustered by partition because a new owner reads a partition's.
+// - task_states is the owner's; clustered by partition because a new owner reads a partition's. A task that was removed keeps its row,
+//   without a version, for its watermark.
 // - task_versions.document is NULL in a version that removed the task.
 const V1: &str = "
 CREATE TABLE meta (
@@ -66,8 +67,9 @@ CREATE TABLE task_versions (
 CREATE TABLE task_states (
     partition INTEGER NOT NULL,
     task INTEGER NOT NULL,
-    version INTEGER NOT NULL,
+    version INTEGER,
     next_fire INTEGER,
+    fired_until INTEGER,
     PRIMARY KEY (partition, task)
 ) STRICT, WITHOUT ROWID;
 

@@ -15,7 +15,7 @@ use crate::probe;
 use crate::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
 use crate::retry::{self, Next, Score};
 use crate::scheduler::{Alert, Command, Scheduler, Sent};
-use crate::time::Monotonic;
+use crate::time::{Millis, Monotonic};
 
 /// The workers that this replica knows, and who holds which attempt.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub(super) struct Workers {
     by_id: FxHashMap<WorkerId, usize>,
     by_connection: FxHashMap<ConnectionId, usize>,
     holders: FxHashMap<InstanceId, usize>,
+    /// Places in the list whose worker is gone for good.
+    free: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,23 @@ struct Worker {
     lease_until: Monotonic,
     /// Assignments sent over its connection.
     assigned: u64,
+    /// How many of those had been sent when it was last asked for an account: what it holds of what was known before a reload is in
+    /// accounts that cover as many.
+    account_from: u64,
+    /// It gave something back: until then it gets nothing more.
+    full_until: Monotonic,
+    /// How often in a row.
+    returns: u32,
 }
+
+impl Worker {
+    fn room(&self) -> usize {
+        self.slots.saturating_sub(self.held.len())
+    }
+}
+
+/// How long a worker that gave an assignment back gets nothing more; each further time twice as long, up to 32 times this.
+const RETURN_PAUSE: Millis = Millis(500);
 
 impl Workers {
     fn of_connection(&mut self, connection: ConnectionId) -> Option<&mut Worker> {
@@ -51,9 +69,7 @@ impl Workers {
         if let Some(index) = self.by_id.get(id) {
             return *index;
         }
-        let index = self.list.len();
-        self.by_id.insert(id.clone(), index);
-        self.list.push(Worker {
+        let worker = Worker {
             id: id.clone(),
             life: WorkerLife(0),
             connection: None,
@@ -63,8 +79,33 @@ impl Workers {
             held: FxHashSet::default(),
             lease_until: Monotonic(0),
             assigned: 0,
-        });
+            account_from: 0,
+            full_until: Monotonic(0),
+            returns: 0,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.list[index] = worker;
+                index
+            }
+            None => {
+                self.list.push(worker);
+                self.list.len() - 1
+            }
+        };
+        self.by_id.insert(id.clone(), index);
         index
+    }
+
+    /// Forgets workers that are gone and hold nothing, so that those which come under a new name each time don't pile up.
+    fn forget_gone(&mut self, now: Monotonic) {
+        for (index, worker) in self.list.iter().enumerate() {
+            let is_gone = worker.connection.is_none() && worker.held.is_empty() && worker.lease_until <= now;
+            if is_gone && self.by_id.get(&worker.id) == Some(&index) {
+                self.by_id.remove(&worker.id);
+                self.free.push(index);
+            }
+        }
     }
 
     /// A worker of which the store says that it holds an attempt: it has a lease's time to show itself.
@@ -95,13 +136,19 @@ impl Workers {
         }
     }
 
-    /// The connected worker with the most room for this handler; among equals the one that was known first.
-    fn least_loaded(&self, handler: &Arc<str>) -> Option<usize> {
-        let room = |worker: &Worker| worker.slots.saturating_sub(worker.held.len());
-        let is_candidate =
-            |worker: &Worker| worker.connection.is_some() && !worker.draining && room(worker) > 0 && worker.handlers.contains(handler);
-        let candidates = self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker));
-        candidates.max_by_key(|(index, worker)| (room(worker), std::cmp::Reverse(*index))).map(|(index, _)| index)
+    /// The workers that could be given something for this handler now, in the order in which they were first known.
+    fn candidates(&self, handler: &Arc<str>, now: Monotonic) -> Vec<usize> {
+        // One whose lease is over may still have a connection that nobody has found dead yet.
+        let is_there = |worker: &Worker| worker.connection.is_some() && worker.lease_until > now && worker.full_until <= now;
+        let is_candidate = |worker: &Worker| worker.room() > 0 && !worker.draining && is_there(worker) && worker.handlers.contains(handler);
+        self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker)).map(|(index, _)| index).collect()
+    }
+
+    /// The candidate with the most room, if any has some; the first among equals.
+    fn least_loaded(&self, candidates: &[usize]) -> Option<usize> {
+        let room = |index: usize| self.list[index].room();
+        let roomiest = candidates.iter().copied().max_by_key(|index| (room(*index), std::cmp::Reverse(*index)))?;
+        (room(roomiest) > 0).then_some(roomiest)
     }
 
     fn knows_handler(&self, handler: &Arc<str>) -> bool {
@@ -117,7 +164,8 @@ impl Scheduler {
         }
         let handlers: Vec<_> = self.ready.handlers().cloned().collect();
         for handler in handlers {
-            while let Some(worker) = self.workers.least_loaded(&handler) {
+            let candidates = self.workers.candidates(&handler, self.now.monotonic);
+            while let Some(worker) = self.workers.least_loaded(&candidates) {
                 let Some(instance) = self.ready.pop(&handler) else { break };
                 self.assign(instance, worker);
             }
@@ -130,7 +178,7 @@ impl Scheduler {
     fn assign(&mut self, id: InstanceId, index: usize) {
         // Cancelled ones are left in the queue and passed over here.
         if self.instances.get(&id).is_none_or(|live| live.row.state != State::Created) {
-            return;
+            return self.ready.passed_over();
         }
         let fence = self.new_fence(id.partition());
         let worker = &self.workers.list[index];
@@ -197,26 +245,44 @@ impl Scheduler {
             ToScheduler::Hello(_) => unreachable!("handled above"),
             ToScheduler::Heartbeat => self.send(connection, ToWorker::Alive),
             ToScheduler::Draining => worker.draining = true,
-            ToScheduler::Started { instance, fence } => self.started(connection, instance, fence),
+            ToScheduler::Started { instance, fence } => {
+                (worker.returns, worker.full_until) = (0, Monotonic(0));
+                self.started(connection, instance, fence);
+            }
             ToScheduler::Returned { instance, fence } => {
+                // It has its reasons, and they won't have gone by the time that it would get the next one.
+                worker.full_until = self.now.monotonic + RETURN_PAUSE.saturating_mul(1 << worker.returns.min(5));
+                worker.returns = worker.returns.saturating_add(1);
                 if guard!(Guard::FenceOnProgress, self.is_current(instance, fence)) {
                     probe!("attempt.returned");
                     self.take_back(instance);
                 }
             }
-            ToScheduler::Finished(report) => self.finished(connection, report),
+            ToScheduler::Finished(report) => {
+                (worker.returns, worker.full_until) = (0, Monotonic(0));
+                self.finished(connection, report);
+            }
         }
     }
 
     fn hello(&mut self, connection: ConnectionId, hello: Hello) {
         let index = self.workers.index_of(&hello.worker);
+        if self.workers.list[index].connection.is_some_and(|newer| newer > connection) {
+            // The rest of a connection that the worker has given up.
+            return;
+        }
+        if let Some(other) = self.workers.by_connection.get(&connection).copied().filter(|other| *other != index) {
+            // A connection is one worker's: whoever said hello on it before is gone.
+            self.workers.list[other].connection = None;
+        }
         let worker = &mut self.workers.list[index];
         if let Some(before) = worker.connection.filter(|before| *before != connection) {
             self.workers.by_connection.remove(&before);
         }
         let worker = &mut self.workers.list[index];
         if worker.connection != Some(connection) {
-            worker.assigned = 0;
+            (worker.assigned, worker.account_from) = (0, 0);
+            (worker.returns, worker.full_until) = (0, Monotonic(0));
         }
         worker.life = hello.life;
         worker.connection = Some(connection);
@@ -249,6 +315,8 @@ impl Scheduler {
         received: u64,
         running: &BTreeSet<(InstanceId, Fence)>,
     ) {
+        let was_ours = self.partition(id.partition()).was_ours();
+        let account_from = self.workers.of_connection(connection).map_or(0, |worker| worker.account_from);
         let Some(live) = self.instances.get_mut(&id) else { return };
         if running.contains(&(id, live.row.fence)) {
             return;
@@ -256,13 +324,16 @@ impl Scheduler {
         let may_be_on_its_way = match live.sent {
             Sent::NotYet => return,
             Sent::Over(over, place) => over == connection && place > received,
-            Sent::Unknown => false,
+            Sent::Unknown => received < account_from,
         };
         if !guard!(Guard::AccountCoversAssignment, !may_be_on_its_way) {
             return;
         }
+        // An assignment that another owner sent may still be on its way, over a connection that this replica knows nothing of. What is
+        // idempotent is given out again, and the fence sorts out the rest.
+        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || was_ours;
         let is_same_life = live.row.worker.as_ref().is_some_and(|worker| worker.life == life);
-        if is_same_life && live.row.state == State::Dispatched {
+        if is_sure && is_same_life && live.row.state == State::Dispatched {
             // In one life a worker forgets nothing, so it never had this.
             probe!("attempt.never_received");
             self.take_back(id);
@@ -291,6 +362,7 @@ impl Scheduler {
     }
 
     pub(super) fn ask_workers_for_accounts(&mut self) {
+        self.workers.list.iter_mut().for_each(|worker| worker.account_from = worker.assigned);
         let connections: Vec<_> = self.workers.list.iter().filter_map(|worker| worker.connection).collect();
         for connection in connections {
             self.send(connection, ToWorker::GiveAccount);
@@ -320,6 +392,7 @@ impl Scheduler {
                 self.lose(id, "its worker was not heard of for its lease");
             }
         }
+        self.workers.forget_gone(now);
     }
 
     fn started(&mut self, connection: ConnectionId, id: InstanceId, fence: Fence) {
@@ -356,16 +429,25 @@ impl Scheduler {
             self.hold_alert(partition, Alert::LateResult { instance: id, fence });
             return self.send(connection, acknowledge);
         }
-        let (attempt, state) = (live.row.attempt, live.row.state);
+        let state = live.row.state;
+        let was_returned = live.row.transitions.last().is_some_and(|last| last.cause == Cause::Returned);
+        let is_late_success = end == End::Succeeded && !state.is_terminal() && !state.is_with_worker();
         self.hold_message(partition, connection, acknowledge);
-        if !output.bytes.is_empty() || output.dropped > 0 {
-            self.pending.outputs.push(AttemptOutput { instance: id, attempt, output });
+        if !state.is_with_worker() && !is_late_success {
+            // It was taken for lost and did fail, or says so again: what follows is under way.
+            return;
         }
-        if state.is_with_worker() {
-            self.take_result(id, end, code, detail);
-        } else if end == End::Succeeded && !state.is_terminal() {
+        let live = self.instances.get_mut(&id).expect("looked up above");
+        // It was taken for never received and has run all the same.
+        live.row.attempt += u32::from(was_returned);
+        if !output.bytes.is_empty() || output.dropped > 0 {
+            self.pending.outputs.push(AttemptOutput { instance: id, attempt: live.row.attempt, output });
+        }
+        if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.
             self.end(id, State::Succeeded, Cause::Finished, code, detail);
+        } else {
+            self.take_result(id, end, code, detail);
         }
     }
 
@@ -417,6 +499,10 @@ impl Scheduler {
 
     fn go_on(&mut self, id: InstanceId, next: Next, cause: Cause, code: Option<i32>, detail: Option<Arc<str>>) {
         match next {
+            // What runs when its task is removed may end, not begin again.
+            Next::Again(_) if !self.tasks.contains_key(&self.instances[&id].row.task) => {
+                self.end(id, State::Cancelled, Cause::TaskRemoved, code, detail);
+            }
             Next::End(state, cause) => {
                 match cause {
                     Cause::AttemptsExhausted => probe!("retry.exhausted"),
@@ -466,16 +552,30 @@ impl Scheduler {
         let transition = live.change(state, cause, now);
         transition.code = code;
         transition.detail = detail;
+        let was_created = transition.from == Some(State::Created);
         live.row.due_at = None;
+        let applied = std::mem::take(&mut live.cancel_requests);
+        self.pending.applied.extend(applied.into_iter().map(|entry| (id.partition(), entry)));
         if let Some(key) = live.timer.take() {
-            self.monotonic_timers.cancel(key);
+            self.instance_timers.cancel(key);
         }
         self.workers.release(id);
         self.mark_instance(id);
+        if was_created {
+            self.forget_ready();
+        }
         if state == State::DeadLettered {
             self.hold_alert(id.partition(), Alert::DeadLettered { instance: id, cause });
         }
         self.leave_progress(id);
+    }
+
+    /// An instance that waits for a worker has ended. It is passed over when its turn comes, unless they become too many.
+    pub(super) fn forget_ready(&mut self) {
+        if self.ready.forget_one() {
+            let instances = &self.instances;
+            self.ready.retain(|id| instances.get(&id).is_some_and(|live| live.row.state == State::Created));
+        }
     }
 
     /// Asks the worker to end the current attempt; one that has not left yet is ended when it would leave.

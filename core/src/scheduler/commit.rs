@@ -13,6 +13,7 @@ use crate::occurrence::Occurrence;
 use crate::probe;
 use crate::protocol::ToWorker;
 use crate::scheduler::{Alert, Command, Scheduler};
+use crate::time::Timestamp;
 
 /// What the next batch will hold.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(super) struct Pending {
     /// Instances whose row has changed, in the order of their first change.
     instances: Vec<InstanceId>,
     tasks: Vec<TaskId>,
-    pub(super) removed_tasks: Vec<(PartitionId, TaskId)>,
+    pub(super) removed_tasks: Vec<(PartitionId, TaskId, Timestamp)>,
     pub(super) occurrences: Vec<(PartitionId, Occurrence)>,
     pub(super) outputs: Vec<AttemptOutput>,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
@@ -52,7 +53,7 @@ pub(super) struct InFlight {
     partitions: Vec<PartitionId>,
     /// Instances whose end it writes; they are not in memory any more.
     ended: FxHashSet<InstanceId>,
-    applied: Vec<InboxId>,
+    applied: Vec<(PartitionId, InboxId)>,
     held: Vec<Held>,
 }
 
@@ -75,7 +76,7 @@ impl Pending {
     /// Forgets what concerns a partition. Its instances and tasks are gone from memory, and are passed over when the batch is made.
     pub(super) fn forget(&mut self, id: PartitionId) {
         self.instances.retain(|instance| instance.partition() != id);
-        self.removed_tasks.retain(|(partition, _)| *partition != id);
+        self.removed_tasks.retain(|(partition, ..)| *partition != id);
         self.occurrences.retain(|(partition, _)| *partition != id);
         self.outputs.retain(|output| output.instance.partition() != id);
         self.applied.retain(|(partition, _)| *partition != id);
@@ -89,6 +90,7 @@ impl InFlight {
         self.partitions.retain(|partition| *partition != id);
         self.held.retain(|held| held.partition() != id);
         self.ended.retain(|instance| instance.partition() != id);
+        self.applied.retain(|(partition, _)| *partition != id);
     }
 }
 
@@ -155,20 +157,21 @@ impl Scheduler {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             task.is_dirty = false;
             partitions.insert(task.partition);
-            let write = TaskWrite { task: id, partition: task.partition, version: Some(task.version), next_fire: task.next_fire };
+            let (partition, version, next_fire) = (task.partition, Some(task.version), task.next_fire);
+            let write = TaskWrite { task: id, partition, version, next_fire, fired_until: watermark(task.fired_until) };
             batch.tasks.push(write);
         }
-        for (partition, task) in pending.removed_tasks {
+        for (partition, task, fired_until) in pending.removed_tasks {
             partitions.insert(partition);
-            batch.tasks.push(TaskWrite { task, partition, version: None, next_fire: None });
+            batch.tasks.push(TaskWrite { task, partition, version: None, next_fire: None, fired_until: watermark(fired_until) });
         }
         for (partition, occurrence) in pending.occurrences {
             partitions.insert(partition);
             batch.occurrences.push(occurrence);
         }
-        for (partition, id) in pending.applied {
-            partitions.insert(partition);
-            batch.applied.push(id);
+        for (partition, id) in &pending.applied {
+            partitions.insert(*partition);
+            batch.applied.push(*id);
         }
         partitions.extend(pending.outputs.iter().map(|output| output.instance.partition()));
         batch.outputs = pending.outputs;
@@ -187,7 +190,7 @@ impl Scheduler {
             id: batch.id,
             partitions: partitions.into_iter().collect(),
             ended,
-            applied: batch.applied.clone(),
+            applied: pending.applied,
             held: pending.held,
         });
         self.commands.push_back(Command::Commit(Arc::new(batch)));
@@ -219,10 +222,15 @@ impl Scheduler {
     pub(super) fn commit_finished(&mut self, commit: CommitId, outcome: CommitOutcome) {
         let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.id == commit) else { return };
         let InFlight { partitions, applied, held, .. } = in_flight;
-        self.inbox.forget(applied);
+        self.inbox.forget(applied.into_iter().map(|(_, id)| id));
+        let mut is_refused = false;
         let reason = match outcome {
-            CommitOutcome::Committed => return self.release(held),
+            CommitOutcome::Committed => {
+                partitions.iter().for_each(|id| self.partition(*id).commit_went_through());
+                return self.release(held);
+            }
             CommitOutcome::Refused { reason } => {
+                is_refused = true;
                 probe!("commit.refused");
                 if guard!(Guard::RefusedCommitReloads, false) {
                     return self.release(held);
@@ -244,6 +252,10 @@ impl Scheduler {
         }
         for id in partitions {
             self.drop_partition(id, &reason);
+            if is_refused {
+                let now = self.now.monotonic;
+                self.partition(id).commit_was_refused(now);
+            }
         }
         self.look_after_leases();
     }
@@ -262,4 +274,9 @@ impl Scheduler {
     pub(super) fn is_current(&self, id: InstanceId, fence: Fence) -> bool {
         self.instances.get(&id).is_some_and(|live| live.row.fence == fence && live.row.state.is_with_worker())
     }
+}
+
+/// The watermark as it is stored; `None` where nothing was fired yet.
+fn watermark(fired_until: Timestamp) -> Option<Timestamp> {
+    (fired_until > Timestamp::MIN).then_some(fired_until)
 }

@@ -11,7 +11,7 @@ use crate::instance::{Cause, InstanceRow, Origin, State};
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
-use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, Timer, monotonic_tick, wall_tick};
+use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, monotonic_tick, wall_tick};
 use crate::time::{Millis, Timestamp};
 
 /// A new instance, before it is admitted.
@@ -29,63 +29,85 @@ pub(super) struct Firing {
 }
 
 impl Scheduler {
-    /// Fires all timers that have come, as far as there is room.
+    /// Fires all cursors that have come, as far as there is room.
     pub(super) fn fire_due(&mut self) {
         let (wall, monotonic) = (wall_tick(self.now.wall), monotonic_tick(self.now.monotonic));
         while self.takes_new_work() {
-            let due = self.monotonic_timers.pop_due(monotonic).or_else(|| self.wall_timers.pop_due(wall));
-            match due {
-                Some((_, Timer::Fire(task))) => self.cursor_came(task),
-                Some((_, Timer::Due(instance))) => self.instance_due(instance),
-                None => break,
-            }
+            let due = self.loop_timers.pop_due(monotonic).or_else(|| self.cron_timers.pop_due(wall));
+            let Some((_, task)) = due else { break };
+            self.cursor_came(task);
+        }
+    }
+
+    /// Lets delayed and retrying instances go on. They are in memory already, so a full memory is no reason to wait: they empty it.
+    pub(super) fn instances_due(&mut self) {
+        let monotonic = monotonic_tick(self.now.monotonic);
+        while self.has_room_to_write()
+            && let Some((_, instance)) = self.instance_timers.pop_due(monotonic)
+        {
+            self.instance_due(instance);
         }
     }
 
     /// Arms the timer of a task's cursor. A loop's is measured on the monotonic clock, from what the wall clock says now.
     pub(super) fn arm_task(&mut self, id: TaskId) {
-        let (wall, monotonic) = (self.now.wall, self.now.monotonic);
+        let (wall, monotonic) = (self.wall_read, self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Some(next_fire) = task.next_fire else { return };
-        task.timer = Some(match task.definition.trigger {
-            Trigger::Cron(_) => Armed::Wall(self.wall_timers.insert(wall_tick(next_fire), Timer::Fire(id))),
-            _ => {
-                let deadline = monotonic_tick(monotonic + next_fire.since(wall)).saturating_sub(wall.since(next_fire).0);
-                Armed::Monotonic(self.monotonic_timers.insert(deadline, Timer::Fire(id)), deadline)
+        debug_assert!(task.timer.is_none(), "task {id} would have two timers");
+        let longest = match task.definition.trigger {
+            Trigger::Cron(_) => {
+                task.timer = Some(Armed::Cron(self.cron_timers.insert(wall_tick(next_fire), id)));
+                return;
             }
-        });
+            Trigger::FixedRate { interval } | Trigger::FixedDelay { interval } => interval,
+            Trigger::Delay { delay } => delay,
+            Trigger::Manual => Millis::ZERO,
+        };
+        let mut wait = next_fire.since(wall);
+        if wait.0 >= longest.0.saturating_add(STEP_MIN.0) {
+            // The wall clock was set back since the cursor was written. The loop keeps its pace.
+            wait = longest;
+        }
+        let deadline = monotonic_tick(monotonic + wait).saturating_sub(wall.since(next_fire).0);
+        task.timer = Some(Armed::Loop(self.loop_timers.insert(deadline, id), deadline));
     }
 
     pub(super) fn disarm_task(&mut self, id: TaskId) {
         match self.tasks.get_mut(&id).and_then(|task| task.timer.take()) {
-            Some(Armed::Wall(key)) => self.wall_timers.cancel(key),
-            Some(Armed::Monotonic(key, _)) => self.monotonic_timers.cancel(key),
+            Some(Armed::Cron(key)) => self.cron_timers.cancel(key),
+            Some(Armed::Loop(key, _)) => self.loop_timers.cancel(key),
             None => false,
         };
     }
 
-    /// Arms a task that was read from the store.
+    /// Arms a task that was read from the store, unless an inbox entry has done so.
     pub(super) fn arm_loaded_task(&mut self, id: TaskId) {
-        let now = self.now.wall;
-        let task = self.tasks.get_mut(&id).expect("just loaded");
-        if let Trigger::FixedDelay { interval } = task.definition.trigger
-            && task.definition.enabled
-            && task.next_fire.is_none()
-            && task.instances.is_none()
-        {
-            task.next_fire = Some(now.saturating_add(interval));
-            self.mark_task(id);
+        let Some(task) = self.tasks.get(&id) else { return };
+        if task.timer.is_some() {
+            return;
         }
-        self.arm_task(id);
+        if task.next_fire.is_none() && !self.has_scheduled_instance(id) {
+            self.rearm_fixed_delay(id);
+        } else {
+            self.arm_task(id);
+        }
+    }
+
+    /// Whether an instance that the task fired by itself has not ended.
+    pub(super) fn has_scheduled_instance(&self, id: TaskId) -> bool {
+        let of_task = self.tasks.get(&id).and_then(|task| task.instances.as_ref());
+        of_task.is_some_and(|of| of.in_progress.iter().chain(&of.waiting).any(|id| self.instances[id].row.origin != Origin::Manual))
     }
 
     /// After the wall clock was set back: its wheel can't go back, so it is made anew.
-    pub(super) fn rebuild_wall_timers(&mut self) {
-        self.wall_timers = crate::wheel::Wheel::new(wall_tick(self.now.wall));
+    pub(super) fn rebuild_cron_timers(&mut self) {
+        self.cron_timers = crate::wheel::Wheel::new(wall_tick(self.now.wall));
         let mut cron: Vec<_> =
-            self.tasks.iter().filter(|(_, task)| matches!(task.timer, Some(Armed::Wall(_)))).map(|(id, _)| *id).collect();
+            self.tasks.iter().filter(|(_, task)| matches!(task.timer, Some(Armed::Cron(_)))).map(|(id, _)| *id).collect();
         cron.sort_unstable();
         for id in cron {
+            self.tasks.get_mut(&id).expect("just listed").timer = None;
             self.arm_task(id);
         }
     }
@@ -95,7 +117,7 @@ impl Scheduler {
         let monotonic = monotonic_tick(self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let late = match task.timer.take() {
-            Some(Armed::Monotonic(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
+            Some(Armed::Loop(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
             _ => Millis::ZERO,
         };
         let Some(mut cursor) = task.next_fire else { return };
@@ -109,13 +131,15 @@ impl Scheduler {
             }
             now = cursor.saturating_add(late);
         }
-        if !guard!(Guard::NotBeforeFireTime, cursor <= now) {
-            self.arm_task(id);
-            return;
-        }
+        // Both wheels hand out what is due, never what is to come.
+        assert!(cursor <= now, "task {id}: {cursor} has not come at {now}");
         let version = task.version;
         let plan = misfire::plan(&definition.trigger, cursor, now, self.config.misfire_threshold, definition.misfire);
         task.next_fire = plan.next;
+        let last_dropped = plan.dropped.last().map(|run| run.last);
+        for last in plan.on_time.last().or(plan.caught_up.last()).copied().into_iter().chain(last_dropped) {
+            task.fired_until = task.fired_until.max(last);
+        }
         if !guard!(Guard::CursorMovesWithFiring, false) {
             self.mark_task(id);
         }
@@ -217,7 +241,16 @@ impl Scheduler {
             key,
             transitions: Vec::with_capacity(5),
         };
-        let mut live = Live { row, definition, stored: None, is_dirty: false, timer: None, sent: Sent::NotYet, cancel: None };
+        let mut live = Live {
+            row,
+            definition,
+            stored: None,
+            is_dirty: false,
+            timer: None,
+            sent: Sent::NotYet,
+            cancel: None,
+            cancel_requests: Vec::new(),
+        };
         live.change(state, cause, self.now.wall).detail = detail;
         self.instances.insert(id, live);
         self.mark_instance(id);
@@ -242,7 +275,7 @@ impl Scheduler {
 
     /// An instance's timer: a retry or a delayed trigger.
     pub(super) fn arm_instance(&mut self, id: InstanceId, due_in: Millis) {
-        let key = self.monotonic_timers.insert(monotonic_tick(self.now.monotonic + due_in), Timer::Due(id));
+        let key = self.instance_timers.insert(monotonic_tick(self.now.monotonic + due_in), id);
         self.instances.get_mut(&id).expect("armed instances are live").timer = Some(key);
     }
 
@@ -273,6 +306,10 @@ impl Scheduler {
         let admission = admit(policy, in_progress, waiting);
         let oldest = of_task.and_then(|of| of.in_progress.first().copied());
         let task = live.row.task;
+        if let Some(of_task) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
+            of_task.delayed.remove(&id);
+        }
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
         match admission {
             Admission::Start => {
                 live.change(State::Created, Cause::DelayElapsed, now);
@@ -297,7 +334,9 @@ impl Scheduler {
     pub(super) fn leave_progress(&mut self, id: InstanceId) {
         let Some(live) = self.instances.get(&id) else { return };
         let task_id = live.row.task;
-        let Some(task) = self.tasks.get_mut(&task_id) else { return };
+        let Some(task) = self.tasks.get_mut(&task_id) else {
+            return self.forget_left_behind(task_id, id);
+        };
         if let Some(instances) = &mut task.instances {
             instances.in_progress.remove(&id);
         }
@@ -312,7 +351,7 @@ impl Scheduler {
             let limit = task.definition.concurrency.max_running as usize;
             let Some(instances) = &mut task.instances else { return };
             if instances.in_progress.len() >= limit || instances.waiting.is_empty() {
-                if instances.in_progress.is_empty() && instances.waiting.is_empty() {
+                if instances.is_empty() {
                     task.instances = None;
                 }
                 return;
@@ -326,21 +365,22 @@ impl Scheduler {
     }
 
     /// The next fire time of a fixed delay counts from the end of its scheduled instance.
-    fn end_fixed_delay(&mut self, id: InstanceId) {
+    pub(super) fn end_fixed_delay(&mut self, id: InstanceId) {
         let Some(live) = self.instances.get(&id) else { return };
         if live.row.origin != Origin::Manual {
             self.rearm_fixed_delay(live.row.task);
         }
     }
 
-    fn rearm_fixed_delay(&mut self, id: TaskId) {
+    pub(super) fn rearm_fixed_delay(&mut self, id: TaskId) {
         let now = self.now.wall;
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let Trigger::FixedDelay { interval } = task.definition.trigger
             && task.definition.enabled
             && task.next_fire.is_none()
         {
-            task.next_fire = Some(now.saturating_add(interval));
+            let next_fire = now.saturating_add(interval).max(task.fired_until.saturating_add(Millis(1)));
+            task.next_fire = Some(next_fire);
             self.mark_task(id);
             self.arm_task(id);
         }

@@ -24,9 +24,6 @@ mod requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -45,7 +42,7 @@ use crate::wheel::{TimerKey, Wheel};
 
 use attempts::Workers;
 use commit::{InFlight, Pending};
-use ownership::Partition;
+use ownership::{NewPartition, Partition};
 
 /// What can be set. Everything else is in [`limits`].
 #[derive(Clone, Debug)]
@@ -221,22 +218,13 @@ pub enum Alert {
     },
 }
 
-/// What a timer of the wheels is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Timer {
-    /// A task's cursor comes.
-    Fire(TaskId),
-    /// A delayed or retrying instance becomes due.
-    Due(InstanceId),
-}
-
-/// A timer and the wheel that it is in.
+/// The timer of a task's cursor, and the wheel that it is in.
 #[derive(Clone, Copy, Debug)]
 enum Armed {
     /// In the wheel of the wall clock: cron.
-    Wall(TimerKey),
-    /// In the wheel of the monotonic clock, with its deadline: all others, so that a step of the wall clock doesn't touch them.
-    Monotonic(TimerKey, u64),
+    Cron(TimerKey),
+    /// In the wheel of loops, on the monotonic clock, with its deadline: a step of the wall clock doesn't touch them.
+    Loop(TimerKey, u64),
 }
 
 /// A task in memory.
@@ -247,6 +235,8 @@ struct Task {
     partition: PartitionId,
     next_fire: Option<Timestamp>,
     timer: Option<Armed>,
+    /// The latest fire time that has been dealt with, as far as it is known: none up to it may come again.
+    fired_until: Timestamp,
     is_dirty: bool,
     /// Only where an instance is in progress or waiting: a million idle tasks pay for none.
     instances: Option<Box<TaskInstances>>,
@@ -256,7 +246,26 @@ struct Task {
 #[derive(Debug, Default)]
 struct TaskInstances {
     in_progress: BTreeSet<InstanceId>,
+    /// Behind the limit.
     waiting: VecDeque<InstanceId>,
+    /// Manual ones that are not due yet.
+    delayed: BTreeSet<InstanceId>,
+}
+
+impl TaskInstances {
+    fn is_empty(&self) -> bool {
+        self.in_progress.is_empty() && self.waiting.is_empty() && self.delayed.is_empty()
+    }
+}
+
+/// What is left of a task that was removed, for the case that it is made again.
+#[derive(Debug)]
+struct Removed {
+    partition: PartitionId,
+    /// Instances that were running and may end; they still count against the limit.
+    in_progress: BTreeSet<InstanceId>,
+    /// Fire times up to then were dealt with.
+    fired_until: Timestamp,
 }
 
 /// An instance in memory: not ended, or ended and about to be written.
@@ -271,6 +280,8 @@ struct Live {
     sent: Sent,
     /// Set once the current attempt was asked to end.
     cancel: Option<(Cause, Option<Arc<str>>)>,
+    /// The inbox entries that asked for it. They are applied with the instance's end: until then a new owner has to find them.
+    cancel_requests: Vec<InboxId>,
 }
 
 /// Whether the current attempt has left for its worker.
@@ -317,15 +328,26 @@ enum Phase {
 #[derive(Debug)]
 pub struct Scheduler {
     config: Config,
+    /// The wall side never goes back by less than [`STEP_MIN`]: it stands still until the clock has caught up.
     now: Now,
+    /// The wall clock as it was read, for what is counted from it.
+    wall_read: Timestamp,
     phase: Phase,
     partitions: Vec<Partition>,
-    tasks: FxHashMap<TaskId, Task>,
+    new_partitions: Vec<NewPartition>,
+    /// Boxed, so that the empty places of the map cost next to nothing.
+    tasks: FxHashMap<TaskId, Box<Task>>,
+    /// What tasks that were removed have left behind.
+    removed: FxHashMap<TaskId, Removed>,
     instances: FxHashMap<InstanceId, Live>,
     ready: ReadyQueue,
     workers: Workers,
-    wall_timers: Wheel<Timer>,
-    monotonic_timers: Wheel<Timer>,
+    /// Cursors of cron tasks, by the wall clock.
+    cron_timers: Wheel<TaskId>,
+    /// Cursors of all other tasks, by the monotonic clock.
+    loop_timers: Wheel<TaskId>,
+    /// Delayed and retrying instances, by the monotonic clock.
+    instance_timers: Wheel<InstanceId>,
     pending: Pending,
     in_flight: Option<InFlight>,
     next_commit: u64,
@@ -347,14 +369,18 @@ impl Scheduler {
         assert!(config.partitions >= 1 && config.partitions <= limits::PARTITIONS_MAX);
         Scheduler {
             now,
+            wall_read: now.wall,
             phase: Phase::Working,
             partitions: (0..config.partitions).map(|_| Partition::default()).collect(),
+            new_partitions: Vec::new(),
             tasks: FxHashMap::default(),
+            removed: FxHashMap::default(),
             instances: FxHashMap::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
-            wall_timers: Wheel::new(wall_tick(now.wall)),
-            monotonic_timers: Wheel::new(monotonic_tick(now.monotonic)),
+            cron_timers: Wheel::new(wall_tick(now.wall)),
+            loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
+            instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
             pending: Pending::default(),
             in_flight: None,
             next_commit: 1,
@@ -370,6 +396,10 @@ impl Scheduler {
     /// Takes one event in. Afterwards ask for commands until there are none.
     pub fn handle_event(&mut self, now: Now, event: Event) {
         self.set_now(now);
+        // Nothing is said on the strength of a lease that has run out meanwhile. What a renewal says about that is heard first.
+        if !matches!(event, Event::LeasesRenewed { .. }) {
+            self.keep_house();
+        }
         match event {
             Event::Tick => {}
             Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at } => {
@@ -391,13 +421,19 @@ impl Scheduler {
             Event::Quiesce => self.phase = self.phase.max(Phase::Quiesced),
             Event::Shutdown => self.phase = self.phase.max(Phase::ShuttingDown),
         }
-        if self.now.monotonic >= self.housekeeping_at {
-            self.housekeeping_at = self.now.monotonic + HOUSEKEEPING_INTERVAL;
-            self.look_after_leases();
-            self.look_after_workers();
-            self.inbox.is_signalled = true;
-        }
+        self.keep_house();
         self.advance();
+    }
+
+    /// What is looked after every now and then, whatever happens.
+    fn keep_house(&mut self) {
+        if self.phase == Phase::Stopped || self.now.monotonic < self.housekeeping_at {
+            return;
+        }
+        self.housekeeping_at = self.now.monotonic + HOUSEKEEPING_INTERVAL;
+        self.look_after_leases();
+        self.look_after_workers();
+        self.inbox.is_signalled = true;
     }
 
     /// The next thing to do, where there is one. Commits go out before the messages that they make room for.
@@ -415,11 +451,13 @@ impl Scheduler {
             return None;
         }
         let mut at = self.housekeeping_at;
+        let monotonic = |deadline: u64| Monotonic(deadline.saturating_sub(MONOTONIC_ORIGIN));
+        if self.has_room_to_write() {
+            at = self.instance_timers.next_deadline().map_or(at, |deadline| at.min(monotonic(deadline)));
+        }
         if self.takes_new_work() {
-            if let Some(deadline) = self.monotonic_timers.next_deadline() {
-                at = at.min(Monotonic(deadline.saturating_sub(MONOTONIC_ORIGIN)));
-            }
-            if let Some(deadline) = self.wall_timers.next_deadline() {
+            at = self.loop_timers.next_deadline().map_or(at, |deadline| at.min(monotonic(deadline)));
+            if let Some(deadline) = self.cron_timers.next_deadline() {
                 at = at.min(self.now.monotonic + Millis(deadline.saturating_sub(wall_tick(self.now.wall))));
             }
         }
@@ -443,10 +481,11 @@ impl Scheduler {
 
     /// Everything that follows from what has just changed.
     fn advance(&mut self) {
-        if self.takes_new_work() {
-            self.fire_due();
-            self.apply_inbox();
-        }
+        self.instances_due();
+        // What people want comes before what fires by itself: an edit that was made before a fire time counts for it.
+        self.apply_inbox();
+        self.arm_new_partitions();
+        self.fire_due();
         if self.phase == Phase::Working {
             self.assign_ready();
         }
@@ -457,24 +496,27 @@ impl Scheduler {
 
     /// Whether new instances may be made: not while more is waiting to be written, or lives in memory, than is good.
     fn takes_new_work(&self) -> bool {
-        if self.phase != Phase::Working {
-            return false;
-        }
-        let has_room = self.pending.rows() < limits::BATCH_ROWS_MAX && self.instances.len() < limits::LIVE_INSTANCES_MAX;
-        if !has_room {
+        let has_room = self.has_room_to_write() && self.instances.len() < limits::LIVE_INSTANCES_MAX;
+        if !has_room && self.phase == Phase::Working {
             crate::probe!("backpressure.held");
         }
         has_room
     }
 
+    /// Whether instances that exist may go on.
+    fn has_room_to_write(&self) -> bool {
+        self.phase == Phase::Working && self.pending.rows() < limits::BATCH_ROWS_MAX
+    }
+
     fn set_now(&mut self, now: Now) {
         let monotonic = now.monotonic.max(self.now.monotonic);
+        self.wall_read = now.wall;
         let back = self.now.wall.since(now.wall);
         if back >= STEP_MIN {
             crate::probe!("clock.stepped_back");
             self.now = Now { wall: now.wall, monotonic };
             self.commands.push_back(Command::Alert(Alert::ClockSteppedBack { by: back }));
-            self.rebuild_wall_timers();
+            self.rebuild_cron_timers();
         } else {
             self.now = Now { wall: now.wall.max(self.now.wall), monotonic };
         }

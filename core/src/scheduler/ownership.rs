@@ -1,15 +1,17 @@
 //! Partitions and their leases: taking, trusting, renewing, loading and letting go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::batch::Snapshot;
+use crate::definition::Blocking;
 use crate::guard;
 use crate::guard::Guard;
-use crate::ids::{Epoch, Fence, InstanceId, PartitionId};
-use crate::instance::{InstanceRow, State};
+use crate::ids::{Epoch, Fence, InstanceId, PartitionId, TaskId};
+use crate::instance::{Cause, InstanceRow, State};
 use crate::limits;
-use crate::scheduler::{Alert, Armed, Command, Live, Scheduler, Sent, Task};
-use crate::time::{Millis, Monotonic};
+use crate::scheduler::{Alert, Armed, Command, Live, Removed, Scheduler, Sent, Task};
+use crate::time::{Millis, Monotonic, Timestamp};
 
 /// How long to wait before a partition is asked for again.
 const ACQUIRE_RETRY: Millis = Millis(1_000);
@@ -25,6 +27,10 @@ pub(super) struct Partition {
     trusted_until: Monotonic,
     /// When the last renewal was asked for.
     renewal_asked_at: Monotonic,
+    /// Commits of it that were refused in a row.
+    refusals: u32,
+    /// Nobody else has owned it since this replica last did.
+    was_ours: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,6 +48,14 @@ enum Phase {
     Owned,
 }
 
+/// A partition that was loaded and whose cursors are not armed yet.
+#[derive(Debug)]
+pub(super) struct NewPartition {
+    id: PartitionId,
+    tasks: Vec<TaskId>,
+    inbox_was_read: bool,
+}
+
 impl Partition {
     pub(super) fn is_owned(&self) -> bool {
         self.phase == Phase::Owned
@@ -51,6 +65,24 @@ impl Partition {
     pub(super) fn next_number(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
+    }
+
+    /// A commit of it went through.
+    pub(super) fn commit_went_through(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// A commit of it was refused. Once may be chance; what is refused again and again is not to keep everything else from its work,
+    /// since a batch is refused with all the partitions that are in it.
+    pub(super) fn commit_was_refused(&mut self, now: Monotonic) {
+        if self.refusals > 0 && self.phase == Phase::Free {
+            self.phase = Phase::FreeUntil(now + ACQUIRE_RETRY.saturating_mul(1 << self.refusals.min(6)));
+        }
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    pub(super) fn was_ours(&self) -> bool {
+        self.was_ours
     }
 
     fn holds_lease(&self) -> bool {
@@ -94,15 +126,20 @@ impl Scheduler {
         if self.phase >= super::Phase::ShuttingDown {
             return;
         }
+        let distrusted: Vec<_> = self
+            .leases()
+            .filter(|(_, partition)| partition.holds_lease() && !guard!(Guard::LeaseTrusted, now < partition.trusted_until))
+            .map(|(id, _)| id)
+            .collect();
+        for id in distrusted {
+            self.drop_partition(id, "its lease could not be renewed in time");
+        }
         let mut wanted = Vec::new();
         let mut old = Vec::new();
-        let mut distrusted = Vec::new();
         for (index, partition) in self.partitions.iter_mut().enumerate() {
             let id = PartitionId(index as u16);
             if partition.holds_lease() {
-                if !guard!(Guard::LeaseTrusted, now < partition.trusted_until) {
-                    distrusted.push(id);
-                } else if now.since(partition.renewal_asked_at).0 * 3 >= limits::PARTITION_LEASE.0 {
+                if now.since(partition.renewal_asked_at).0 * 3 >= limits::PARTITION_LEASE.0 {
                     partition.renewal_asked_at = now;
                     old.push((id, partition.epoch));
                 }
@@ -110,9 +147,6 @@ impl Scheduler {
                 partition.phase = Phase::Acquiring;
                 wanted.push(id);
             }
-        }
-        for id in distrusted {
-            self.drop_partition(id, "its lease could not be renewed in time");
         }
         if !old.is_empty() {
             self.commands.push_back(Command::RenewLeases(old));
@@ -125,8 +159,15 @@ impl Scheduler {
     pub(super) fn lease_granted(&mut self, id: PartitionId, epoch: Epoch, commit_seq: u64, sequence: u64, requested_at: Monotonic) {
         let partition = self.partition(id);
         assert!(epoch > partition.epoch, "partition {id}: epoch {epoch} after {}", partition.epoch);
-        partition.phase = Phase::Loading;
+        partition.was_ours = partition.epoch.0 > 0 && epoch.0 == partition.epoch.0 + 1;
         partition.epoch = epoch;
+        if trusted_until(requested_at) <= self.now.monotonic {
+            // The answer was so long under way that it is worth nothing.
+            self.partition(id).phase = Phase::Free;
+            return self.look_after_leases();
+        }
+        let partition = self.partition(id);
+        partition.phase = Phase::Loading;
         partition.commit_seq = commit_seq;
         // A store that lost its tail may hand out an older number than this replica has used: never go back.
         partition.sequence = partition.sequence.max(sequence);
@@ -173,47 +214,109 @@ impl Scheduler {
             return;
         }
         partition.phase = Phase::Owned;
+        let mut tasks = Vec::with_capacity(snapshot.tasks.len());
         for record in snapshot.tasks {
+            tasks.push(record.task);
             let task = Task {
                 version: record.version,
                 definition: record.definition,
                 partition: id,
                 next_fire: record.next_fire,
                 timer: None,
+                fired_until: record.fired_until.unwrap_or(Timestamp::MIN),
                 is_dirty: false,
                 instances: None,
             };
-            self.tasks.insert(record.task, task);
+            self.tasks.insert(record.task, Box::new(task));
         }
         let mut interrupted = false;
+        let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
+            if row.id.partition() != id || row.state.is_terminal() {
+                continue;
+            }
             interrupted |= row.state.is_with_worker();
+            busy_tasks.insert(row.task);
             self.adopt_instance(row, definition);
         }
-        // Timers come last: whether a fixed delay waits for an instance is known only now.
-        let tasks: Vec<_> = self.tasks.iter().filter(|(_, task)| task.partition == id).map(|(task, _)| *task).collect();
-        for task in tasks {
-            self.arm_loaded_task(task);
+        for task in busy_tasks {
+            self.take_up_limit(task);
         }
+        // Cursors are armed when the inbox has been read: an edit that nobody has applied yet may have been made before they come.
+        self.new_partitions.push(NewPartition { id, tasks, inbox_was_read: false });
         if interrupted {
             self.ask_workers_for_accounts();
         }
         self.inbox.restart();
     }
 
+    /// The inbox was read for these partitions since they were loaded, or could not be read.
+    pub(super) fn inbox_was_read_for(&mut self, ids: &[PartitionId]) {
+        for new in &mut self.new_partitions {
+            new.inbox_was_read |= ids.contains(&new.id);
+        }
+    }
+
+    /// Arms the cursors of partitions whose inbox has been read.
+    pub(super) fn arm_new_partitions(&mut self) {
+        if self.new_partitions.is_empty() {
+            return;
+        }
+        let (ready, rest) = std::mem::take(&mut self.new_partitions).into_iter().partition(|new: &NewPartition| new.inbox_was_read);
+        self.new_partitions = rest;
+        for task in ready.into_iter().flat_map(|new: NewPartition| new.tasks) {
+            self.arm_loaded_task(task);
+        }
+    }
+
+    /// What the owner before had in mind for those that wait behind a limit.
+    fn take_up_limit(&mut self, task: TaskId) {
+        let Some(of_task) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
+        let limit = self.tasks[&task].definition.concurrency.max_running as usize;
+        let replaces = of_task.waiting.front().is_some_and(|id| self.instances[id].definition.concurrency.blocking == Blocking::Replace);
+        match of_task.in_progress.first() {
+            Some(oldest) if replaces && of_task.in_progress.len() >= limit => self.cancel_instance(*oldest, Cause::Replaced, None),
+            _ => self.fill_free_places(task),
+        }
+    }
+
     fn adopt_instance(&mut self, row: InstanceRow, definition: Arc<crate::definition::TaskDefinition>) {
         let (id, state) = (row.id, row.state);
-        let instances = self.tasks.get_mut(&row.task).map(|task| task.instances.get_or_insert_default());
-        match instances {
-            Some(instances) if state.is_in_progress() => {
-                instances.in_progress.insert(id);
+        let (task, partition) = (row.task, id.partition());
+        let is_delayed = state == State::Waiting && row.due_at.is_some();
+        match self.tasks.get_mut(&task).map(|task| task.instances.get_or_insert_default()) {
+            Some(of_task) if state.is_in_progress() => {
+                of_task.in_progress.insert(id);
             }
-            Some(instances) if row.due_at.is_none() => instances.waiting.push_back(id),
-            _ => {}
+            Some(of_task) if is_delayed => {
+                of_task.delayed.insert(id);
+            }
+            Some(of_task) => of_task.waiting.push_back(id),
+            None if state.is_in_progress() => {
+                let removed = || Removed { partition, in_progress: BTreeSet::new(), fired_until: Timestamp::MIN };
+                self.removed.entry(task).or_insert_with(removed).in_progress.insert(id);
+            }
+            None => {}
         }
-        let due_in = row.due_at.map(|due_at| due_at.since(self.now.wall));
-        let live =
-            Live { stored: Some((state, row.fence)), row, definition, is_dirty: false, timer: None, sent: Sent::Unknown, cancel: None };
+        let is_without_task = !self.tasks.contains_key(&task);
+        // Never longer than what was decided, also where the wall clock was set back since.
+        let decided_at = row.transitions.last().map_or(row.fire_time, |last| last.at);
+        let due_in = |due_at: Timestamp| due_at.since(self.wall_read).min(due_at.since(decided_at));
+        let due_in = match state {
+            State::Retrying => Some(row.due_at.map_or(Millis::ZERO, due_in)),
+            _ if is_delayed => row.due_at.map(due_in),
+            _ => None,
+        };
+        let live = Live {
+            stored: Some((state, row.fence)),
+            row,
+            definition,
+            is_dirty: false,
+            timer: None,
+            sent: Sent::Unknown,
+            cancel: None,
+            cancel_requests: Vec::new(),
+        };
         match state {
             State::Created => self.ready.push(&live.definition.handler.name, live.definition.band, id),
             State::Dispatched | State::Running => self.workers.expect(live.row.worker.as_ref(), id, self.now.monotonic),
@@ -223,28 +326,32 @@ impl Scheduler {
         if let Some(due_in) = due_in {
             self.arm_instance(id, due_in);
         }
+        if is_without_task && state == State::Waiting {
+            self.cancel_instance(id, Cause::TaskRemoved, None);
+        }
     }
 
     /// Forgets all that is known of a partition, so that it is read again.
     pub(super) fn drop_partition(&mut self, id: PartitionId, reason: &str) {
         self.commands.push_back(Command::Alert(Alert::PartitionReloaded { partition: id, reason: Arc::from(reason) }));
         self.partition(id).phase = Phase::Free;
-        self.housekeeping_at = self.now.monotonic;
-        let Scheduler { tasks, wall_timers, monotonic_timers, .. } = self;
+        self.new_partitions.retain(|new| new.id != id);
+        self.removed.retain(|_, removed| removed.partition != id);
+        let Scheduler { tasks, cron_timers, loop_timers, .. } = self;
         tasks.retain(|_, task| {
             if task.partition == id {
                 match task.timer {
-                    Some(Armed::Wall(key)) => wall_timers.cancel(key),
-                    Some(Armed::Monotonic(key, _)) => monotonic_timers.cancel(key),
+                    Some(Armed::Cron(key)) => cron_timers.cancel(key),
+                    Some(Armed::Loop(key, _)) => loop_timers.cancel(key),
                     None => false,
                 };
             }
             task.partition != id
         });
-        let Scheduler { instances, monotonic_timers, .. } = self;
+        let Scheduler { instances, instance_timers, .. } = self;
         instances.retain(|instance, live| {
             if instance.partition() == id {
-                live.timer.map(|key| monotonic_timers.cancel(key));
+                live.timer.map(|key| instance_timers.cancel(key));
             }
             instance.partition() != id
         });

@@ -11,11 +11,15 @@ use crate::guard::Guard;
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use crate::inbox::{InboxEntry, Request, Submission, ordinal_of};
 use crate::instance::{Cause, Origin, State};
+use crate::limits;
 use crate::misfire;
-use crate::occurrence::Outcome;
+use crate::occurrence::{Occurrence, Outcome};
 use crate::scheduler::firing::Firing;
-use crate::scheduler::{Command, Scheduler, Task};
+use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
+
+/// So many tasks that were removed are remembered for what they have fired; those with running instances are remembered beyond it.
+const REMOVED_MAX: usize = 10_000;
 
 /// What is known of the inboxes of this replica's partitions.
 #[derive(Debug, Default)]
@@ -23,6 +27,10 @@ pub(super) struct Inbox {
     /// Something may have come since it was last read.
     pub(super) is_signalled: bool,
     is_being_read: bool,
+    /// The partitions that it is being read for, unless they were dropped meanwhile: what was read for those is out of date.
+    asked_for: Vec<PartitionId>,
+    /// Applied and committed while it was being read: the answer may still have them.
+    applied_meanwhile: Vec<InboxId>,
     /// Read and not applied yet, in order.
     pub(super) backlog: VecDeque<InboxEntry>,
     /// In the backlog, or applied in a batch that has not been committed yet: the store still has them.
@@ -40,12 +48,16 @@ impl Inbox {
 
     /// A partition has gone: its entries will be read anew.
     pub(super) fn forget_partition(&mut self, id: PartitionId) {
+        self.asked_for.retain(|partition| *partition != id);
         self.known.retain(|_, partition| *partition != id);
         self.backlog.retain(|entry| entry.partition != id);
     }
 
     /// These entries are gone from the store.
     pub(super) fn forget(&mut self, ids: impl IntoIterator<Item = InboxId>) {
+        if self.is_being_read {
+            return self.applied_meanwhile.extend(ids);
+        }
         for id in ids {
             self.known.remove(&id);
         }
@@ -64,22 +76,30 @@ impl Scheduler {
         }
         self.inbox.is_signalled = false;
         self.inbox.is_being_read = true;
+        self.inbox.asked_for.clone_from(&partitions);
         self.commands.push_back(Command::ReadInbox { partitions, after: self.inbox.after });
     }
 
     pub(super) fn inbox_read(&mut self, entries: Vec<InboxEntry>, more: bool) {
-        self.inbox.is_being_read = false;
+        if !std::mem::take(&mut self.inbox.is_being_read) {
+            return;
+        }
         self.inbox.after = match entries.last() {
             Some(last) if more => last.id,
             _ => InboxId(0),
         };
         self.inbox.is_signalled |= more;
+        let asked_for = std::mem::take(&mut self.inbox.asked_for);
         for entry in entries {
-            if self.is_owned(entry.partition) && guard!(Guard::InboxOnce, !self.inbox.known.contains_key(&entry.id)) {
+            let is_fresh = asked_for.contains(&entry.partition);
+            if is_fresh && guard!(Guard::InboxOnce, !self.inbox.known.contains_key(&entry.id)) {
                 self.inbox.known.insert(entry.id, entry.partition);
                 self.inbox.backlog.push_back(entry);
             }
         }
+        let applied = std::mem::take(&mut self.inbox.applied_meanwhile);
+        self.inbox.forget(applied);
+        self.inbox_was_read_for(&asked_for);
     }
 
     /// Applies what was read, as far as there is room.
@@ -87,20 +107,23 @@ impl Scheduler {
         while self.takes_new_work()
             && let Some(entry) = self.inbox.backlog.pop_front()
         {
-            self.pending.applied.push((entry.partition, entry.id));
-            self.apply(entry);
+            if let Some(applied) = self.apply(entry) {
+                self.pending.applied.push(applied);
+            }
         }
     }
 
-    fn apply(&mut self, entry: InboxEntry) {
+    /// Does what an entry asks for. Answers with the entry where that is all there is to it.
+    fn apply(&mut self, entry: InboxEntry) -> Option<(PartitionId, InboxId)> {
+        let applied = Some((entry.partition, entry.id));
         match entry.request {
-            Request::DefinitionChanged { task, version, definition: Some(definition) } => {
-                self.define(task, version, definition, entry.partition, entry.at);
+            Request::DefinitionChanged { task, version, definition: Some(definition), fired_until } => {
+                self.define(task, version, definition, entry.partition, entry.at, fired_until.unwrap_or(Timestamp::MIN));
             }
-            Request::DefinitionChanged { task, version, definition: None } => self.remove(task, version, entry.at),
+            Request::DefinitionChanged { task, version, definition: None, .. } => self.remove(task, version, entry.at),
             Request::Trigger { task, submissions } => {
-                for (index, submission) in submissions.into_iter().enumerate() {
-                    self.trigger(task, submission, ordinal_of(entry.id, index), entry.at, &entry.by);
+                for (index, submission) in submissions.into_iter().take(limits::SUBMISSIONS_MAX).enumerate() {
+                    self.trigger(task, entry.partition, submission, ordinal_of(entry.id, index), entry.at, &entry.by);
                 }
             }
             Request::Cancel { instance, reason } => {
@@ -109,23 +132,29 @@ impl Scheduler {
                     None => format!("by {}", entry.by),
                 };
                 self.cancel_instance(instance, Cause::CancelRequested, Some(Arc::from(reason)));
+                if let Some(live) = self.instances.get_mut(&instance)
+                    && live.row.state.is_with_worker()
+                {
+                    live.cancel_requests.push(entry.id);
+                    return None;
+                }
             }
         }
+        applied
     }
 
     /// A task was made or edited at `at`. Nothing that an edit does makes it fire by itself.
-    fn define(&mut self, id: TaskId, version: Version, definition: Arc<TaskDefinition>, partition: PartitionId, at: Timestamp) {
+    fn define(
+        &mut self,
+        id: TaskId,
+        version: Version,
+        definition: Arc<TaskDefinition>,
+        partition: PartitionId,
+        at: Timestamp,
+        fired_until: Timestamp,
+    ) {
         let Some(task) = self.tasks.get(&id) else {
-            let next_fire = if definition.enabled && version == Version(1) {
-                misfire::first(&definition.trigger, at)
-            } else {
-                after_edit(&definition, at)
-            };
-            let task = Task { version, definition, partition, next_fire, timer: None, is_dirty: false, instances: None };
-            self.tasks.insert(id, task);
-            self.mark_task(id);
-            self.arm_task(id);
-            return;
+            return self.make(id, version, definition, partition, at, fired_until);
         };
         if task.version >= version {
             return;
@@ -136,15 +165,20 @@ impl Scheduler {
         let version_before = std::mem::replace(&mut task.version, version);
         let cursor = task.next_fire;
         let is_kept = before.trigger == definition.trigger && before.enabled == definition.enabled;
+        if let Some(fired) = cursor.and_then(|cursor| misfire::preceding(&before.trigger, at, cursor)) {
+            task.fired_until = task.fired_until.max(fired);
+        }
         if !is_kept {
-            let is_in_progress = task.instances.as_ref().is_some_and(|of| !of.in_progress.is_empty());
+            let fired_until = task.fired_until;
+            let has_scheduled_instance = self.has_scheduled_instance(id);
+            let task = self.tasks.get_mut(&id).expect("looked up above");
             task.next_fire = match (&definition.trigger, cursor) {
                 _ if !definition.enabled => None,
                 // The next fire time counts from the end of the instance.
-                (Trigger::FixedDelay { .. }, None) if is_in_progress => None,
+                (Trigger::FixedDelay { .. }, None) if has_scheduled_instance => None,
                 // One that is still to come moves with the delay; one that has come does not come again.
                 (Trigger::Delay { delay }, Some(_)) if matches!(before.trigger, Trigger::Delay { .. }) => Some(at.saturating_add(*delay)),
-                _ => after_edit(&definition, at),
+                _ => after_edit(&definition, at, fired_until),
             };
             if let Some(cursor) = cursor
                 && cursor <= at
@@ -163,6 +197,31 @@ impl Scheduler {
         self.fill_free_places(id);
     }
 
+    /// A task is new to this owner.
+    fn make(
+        &mut self,
+        id: TaskId,
+        version: Version,
+        definition: Arc<TaskDefinition>,
+        partition: PartitionId,
+        at: Timestamp,
+        fired_until: Timestamp,
+    ) {
+        let removed = self.removed.remove(&id);
+        let fired_until = removed.as_ref().map_or(fired_until, |removed| removed.fired_until.max(fired_until));
+        let next_fire = if definition.enabled && version == Version(1) {
+            misfire::first(&definition.trigger, at)
+        } else {
+            after_edit(&definition, at, fired_until)
+        };
+        let in_progress = removed.map(|removed| removed.in_progress).unwrap_or_default();
+        let instances = (!in_progress.is_empty()).then(|| Box::new(TaskInstances { in_progress, ..TaskInstances::default() }));
+        let task = Task { version, definition, partition, next_fire, timer: None, fired_until, is_dirty: false, instances };
+        self.tasks.insert(id, Box::new(task));
+        self.mark_task(id);
+        self.arm_task(id);
+    }
+
     /// A task was removed: it fires no more, what waits is cancelled, what runs may end.
     fn remove(&mut self, id: TaskId, version: Version, at: Timestamp) {
         let Some(task) = self.tasks.get(&id) else { return };
@@ -178,27 +237,41 @@ impl Scheduler {
             self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn });
         }
         self.disarm_task(id);
-        let mut not_started: Vec<_> = self
-            .instances
-            .values()
-            .filter(|live| live.row.task == id && !live.row.state.is_with_worker() && !live.row.state.is_terminal())
-            .map(|live| live.row.id)
-            .collect();
-        not_started.sort_unstable();
+        // First those that wait: they are not to take the places of the others.
+        let of_task = self.tasks[&id].instances.as_ref();
+        let all = of_task.into_iter().flat_map(|of| of.waiting.iter().chain(&of.delayed).chain(&of.in_progress));
+        let not_started: Vec<_> = all.copied().filter(|id| !self.instances[id].row.state.is_with_worker()).collect();
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
         }
+        self.disarm_task(id);
         let task = self.tasks.remove(&id).expect("looked up above");
-        self.pending.removed_tasks.push((task.partition, id));
+        let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
+        let fired_until = task.fired_until.max(fired.unwrap_or(Timestamp::MIN));
+        self.pending.removed_tasks.push((task.partition, id, fired_until));
+        let in_progress = task.instances.map(|of| of.in_progress).unwrap_or_default();
+        if self.removed.len() >= REMOVED_MAX {
+            self.removed.retain(|_, removed| !removed.in_progress.is_empty());
+        }
+        self.removed.insert(id, Removed { partition: task.partition, in_progress, fired_until });
     }
 
-    fn trigger(&mut self, id: TaskId, submission: Submission, ordinal: u64, at: Timestamp, by: &Arc<str>) {
-        let Some(task) = self.tasks.get(&id) else { return };
+    /// An instance of a task that was removed has ended.
+    pub(super) fn forget_left_behind(&mut self, task: TaskId, instance: InstanceId) {
+        let Some(removed) = self.removed.get_mut(&task) else { return };
+        removed.in_progress.remove(&instance);
+    }
+
+    fn trigger(&mut self, id: TaskId, partition: PartitionId, submission: Submission, ordinal: u64, at: Timestamp, by: &Arc<str>) {
+        let Some(task) = self.tasks.get(&id) else {
+            return self.record_trigger_of_nothing(id, partition, at);
+        };
         let own_delay = match task.definition.trigger {
             Trigger::Delay { delay } => delay,
             _ => Millis::ZERO,
         };
-        let fire_time = at.saturating_add(submission.delay.unwrap_or(own_delay));
+        let delay = submission.delay.unwrap_or(own_delay);
+        let fire_time = at.saturating_add(delay);
         let firing = Firing {
             task: id,
             version: task.version,
@@ -210,13 +283,16 @@ impl Scheduler {
             key: submission.key,
             detail: Some(by.clone()),
         };
-        if fire_time <= self.now.wall {
+        // Never longer than what was asked for, also where the wall clock was set back meanwhile.
+        let due_in = fire_time.since(self.wall_read).min(delay);
+        if due_in == Millis::ZERO {
             self.fire(firing);
             return;
         }
-        let due_in = fire_time.since(self.now.wall);
         let instance = self.insert(firing, State::Waiting, Cause::Triggered);
-        self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(fire_time);
+        self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(self.now.wall.saturating_add(due_in));
+        let task = self.tasks.get_mut(&id).expect("looked up above");
+        task.instances.get_or_insert_default().delayed.insert(instance);
         self.arm_instance(instance, due_in);
     }
 
@@ -238,15 +314,31 @@ impl Scheduler {
         live.change(State::Cancelled, cause, now).detail = detail;
         live.row.due_at = None;
         let task = live.row.task;
+        let was_created = live.row.transitions.iter().rev().nth(1).is_some_and(|before| before.to == State::Created);
         if let Some(key) = live.timer.take() {
-            self.monotonic_timers.cancel(key);
+            self.instance_timers.cancel(key);
         }
         self.mark_instance(id);
-        if was_in_progress {
-            self.leave_progress(id);
-        } else if let Some(instances) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
-            instances.waiting.retain(|waiting| *waiting != id);
+        if was_created {
+            self.forget_ready();
         }
+        if was_in_progress {
+            return self.leave_progress(id);
+        }
+        if let Some(instances) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
+            instances.waiting.retain(|waiting| *waiting != id);
+            instances.delayed.remove(&id);
+        }
+        self.fill_free_places(task);
+        // A fixed delay waits for this one no longer.
+        self.end_fixed_delay(id);
+    }
+
+    /// The owner knows of no such task: it was removed before the trigger came. On record as a fire time that was given up.
+    fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
+        let (version, outcome) = (Version(0), Outcome::Withdrawn);
+        let occurrence = Occurrence { task, version, first: at, last: at, count: 1, outcome, instance: None, at: self.now.wall };
+        self.pending.occurrences.push((partition, occurrence));
     }
 
     /// Cancels those behind a task's limit that `is_meant`.
@@ -273,10 +365,16 @@ impl Scheduler {
 }
 
 /// The cursor after an edit at `at`: counted from the edit, and none for a delay, which only a trigger sets going again.
-fn after_edit(definition: &TaskDefinition, at: Timestamp) -> Option<Timestamp> {
+///
+/// The old version may have fired between the edit and the moment at which its owner heard of it, or before the wall clock was set
+/// back: a fire time that was dealt with does not come again.
+fn after_edit(definition: &TaskDefinition, at: Timestamp, fired_until: Timestamp) -> Option<Timestamp> {
     match definition.trigger {
         _ if !definition.enabled => None,
         Trigger::Delay { .. } => None,
-        _ => misfire::first(&definition.trigger, at),
+        _ => match misfire::first(&definition.trigger, at) {
+            Some(first) if first <= fired_until => misfire::first(&definition.trigger, fired_until),
+            first => first,
+        },
     }
 }

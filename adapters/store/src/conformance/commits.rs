@@ -60,7 +60,13 @@ async fn full_batch(store: &(impl Store + Catalog), owner: &mut Owner) -> Batch 
     batch.outputs.push(output(&old, "done"));
     batch.updates.push(ended(&old, State::Succeeded, START));
     batch.inserts.push(new);
-    batch.tasks.push(TaskWrite { task, partition, version: Some(Version(1)), next_fire: Some(Timestamp(START.0 + 2)) });
+    batch.tasks.push(TaskWrite {
+        task,
+        partition,
+        version: Some(Version(1)),
+        next_fire: Some(Timestamp(START.0 + 2)),
+        fired_until: Some(START),
+    });
     batch.occurrences.push(occurrence(task, 5));
     batch.applied = entry_ids(store).await;
     assert_eq!(batch.applied.len(), 1);
@@ -121,7 +127,7 @@ pub async fn a_write_in_a_partition_not_relied_on_is_refused<F: Factory>(factory
     batch.updates.push(ended(&row, State::Succeeded, START));
     refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
-    batch.tasks.push(TaskWrite { task: T, partition: P, version: Some(Version(1)), next_fire: None });
+    batch.tasks.push(TaskWrite { task: T, partition: P, version: Some(Version(1)), next_fire: None, fired_until: None });
     refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
     batch.outputs.push(output(&row, "out"));

@@ -88,16 +88,34 @@ pub async fn requests_come_back_as_they_were<F: Factory>(factory: &F) {
 
     let page = store.read_inbox(all_partitions(), InboxId(0), 100).await.expect("a page");
     let expected = [
-        Request::DefinitionChanged { task, version: Version(2), definition: Some(definition("one", "v2").into()) },
+        Request::DefinitionChanged { task, version: Version(2), definition: Some(definition("one", "v2").into()), fired_until: None },
         Request::Trigger { task, submissions },
         Request::Cancel { instance: row.id, reason: Some("no more".into()) },
         Request::Cancel { instance: row.id, reason: None },
-        Request::DefinitionChanged { task, version: Version(3), definition: None },
+        Request::DefinitionChanged { task, version: Version(3), definition: None, fired_until: None },
     ];
     let requests: Vec<_> = page.entries.iter().map(|entry| entry.request.clone()).collect();
     assert_eq!(requests, expected);
     assert!(page.entries.iter().all(|entry| entry.partition == partition));
     assert_eq!((page.entries[1].at, &*page.entries[1].by, &*page.entries[2].by), (at, "me", "you"));
+}
+
+/// A task that is removed and made again is not fired again for what was fired before.
+pub async fn the_watermark_outlives_the_task<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let fired = Some(Timestamp(START.0 + 9));
+    apply(&store, vec![document("one", "v1")], START).await;
+    apply_inbox(&store, &mut owner, fired).await;
+    apply(&store, vec![], START).await;
+    apply_inbox(&store, &mut owner, fired).await;
+    let partition = partition_of("one", PARTITIONS);
+    assert_eq!(store.snapshot(partition).await.expect("a snapshot").tasks, []);
+
+    apply(&store, vec![document("one", "v1")], START).await;
+    let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
+    let Request::DefinitionChanged { fired_until, .. } = &page.entries[0].request else { panic!("{page:?}") };
+    assert_eq!(*fired_until, fired);
 }
 
 /// Its entries stay, in their order; those of others go on.

@@ -74,6 +74,7 @@ macro_rules! conformance_tests {
             only_entries_of_the_asked_partitions_come
             requests_come_back_as_they_were
             a_document_that_cannot_be_decoded_stops_nobody_else
+            the_watermark_outlives_the_task
             an_edit_helps_a_document_that_cannot_be_decoded
             a_key_makes_a_trigger_repeatable
             a_key_that_was_used_for_something_else_is_taken
@@ -347,9 +348,15 @@ pub async fn apply_inbox(store: &impl Store, owner: &mut Owner, next_fire: Optio
     let mut batch = owner.batch();
     for entry in page.entries {
         batch.applied.push(entry.id);
-        if let Request::DefinitionChanged { task, version, definition } = entry.request {
+        if let Request::DefinitionChanged { task, version, definition, .. } = entry.request {
             let version = definition.map(|_| version);
-            batch.tasks.push(punctual_core::batch::TaskWrite { task, partition: entry.partition, version, next_fire });
+            batch.tasks.push(punctual_core::batch::TaskWrite {
+                task,
+                partition: entry.partition,
+                version,
+                next_fire,
+                fired_until: next_fire,
+            });
         }
     }
     commit(store, batch).await;

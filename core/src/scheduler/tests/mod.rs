@@ -1,1 +1,0 @@
-//! Two machines driven by hand.

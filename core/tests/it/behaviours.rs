@@ -1,0 +1,749 @@
+//! Situations from public bug reports, and what has to come of them. The ids are those of the collected cases.
+
+use std::time::{Duration, Instant};
+
+use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
+use punctual_core::definition::{Blocking, MisfireAction, TaskDefinition, Trigger};
+use punctual_core::instance::{Cause, Origin, State};
+use punctual_core::misfire;
+use punctual_core::occurrence::Outcome;
+use punctual_core::protocol::End;
+use punctual_core::scheduler::Alert;
+use punctual_core::time::{Millis, Timestamp};
+
+use crate::world::{Run, START, World, every, minutely, task};
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+fn with(mut definition: TaskDefinition, change: impl FnOnce(&mut TaskDefinition)) -> TaskDefinition {
+    change(&mut definition);
+    definition
+}
+
+fn takes(millis: u64) -> Run {
+    Run { takes: millis, ..Run::default() }
+}
+
+fn seconds(times: &[u64]) -> Vec<u64> {
+    times.iter().map(|millis| millis / SECOND).collect()
+}
+
+fn outcomes(world: &World, outcome: Outcome) -> Vec<i64> {
+    world.store.occurrences.iter().filter(|run| run.outcome == outcome).map(|run| (run.first.0 - START) / 1_000).collect()
+}
+
+fn count(world: &World, outcome: Outcome) -> u64 {
+    world.store.occurrences.iter().filter(|run| run.outcome == outcome).map(|run| run.count).sum()
+}
+
+/// C303: a paused owner comes back after another one took over. Nothing that it had in mind is written.
+#[test]
+fn a_paused_owner_changes_nothing_when_it_comes_back() {
+    let mut world = World::new(1, 2, 1);
+    world.run(100);
+    let owner = usize::from(world.store.leases[0].owner.as_ref().is_some_and(|owner| &*owner.0 == "s2"));
+    world.define(task("a", every(5)));
+    world.run(12 * SECOND);
+    world.pause_replica(owner);
+    world.run(30 * SECOND);
+    let epoch = world.store.leases[0].epoch;
+    world.resume_replica(owner);
+    world.run(30 * SECOND);
+    assert_eq!(world.store.leases[0].epoch, epoch, "it takes nothing back from a living owner");
+    let fired = world.fire_times("a");
+    assert!(fired.windows(2).all(|pair| pair[0] < pair[1]), "{fired:?}");
+    assert_eq!(world.began.len(), fired.len(), "no instance was begun twice");
+    world.assert_sound();
+}
+
+/// C305: twenty changes of owner under load, and the task still fires.
+#[test]
+fn twenty_changes_of_owner_lose_no_schedule() {
+    let mut world = World::new(1, 2, 1);
+    world.run(100);
+    world.define(task("a", every(5)));
+    for _ in 0..20 {
+        let owner = usize::from(world.store.leases[0].owner.as_ref().is_some_and(|owner| &*owner.0 == "s2"));
+        world.crash_replica(owner);
+        world.run(14 * SECOND);
+        world.start_replica(owner);
+        world.run(6 * SECOND);
+        let last = *world.fire_times("a").last().expect("it has fired");
+        let now = (world.now().wall.0 - START) / 1_000;
+        assert!(now - last <= 6, "at {now} the last fire time was {last}");
+    }
+    world.assert_sound();
+}
+
+/// C306: a timer that wakes 70 ms early waits them out.
+#[test]
+fn a_wake_up_before_the_fire_time_fires_once_and_not_early() {
+    let mut world = World::settled(1);
+    world.define(task("a", minutely()));
+    world.run_until(MINUTE - 70);
+    world.tell_replica(0, punctual_core::scheduler::Event::Tick);
+    world.run(0);
+    assert!(world.rows("a").is_empty());
+    world.run_until(MINUTE + 7);
+    world.step_wall(-100);
+    world.run(10 * SECOND);
+    assert_eq!(world.fire_times("a"), [60]);
+    assert!(world.rows("a")[0].created_at() >= Timestamp(START + 60_000));
+}
+
+/// C306, for a loop and a clock that was slewed back by less than a second.
+#[test]
+fn a_clock_that_stands_still_makes_nothing_early() {
+    let mut world = World::settled(1);
+    world.step_wall(-900);
+    world.define(task("a", every(10)));
+    world.trigger("a", Some(5_000));
+    let due = world.now().wall.saturating_add(Millis(10_000));
+    world.run(9_950);
+    assert_eq!(world.rows("a").iter().filter(|row| row.origin == Origin::Schedule).count(), 0);
+    world.run(200);
+    let rows = world.rows("a");
+    let fired = rows.iter().find(|row| row.origin == Origin::Schedule).expect("it has fired");
+    assert_eq!(fired.fire_time, due);
+    assert!(fired.created_at() >= due);
+}
+
+fn after_downtime(action: MisfireAction, deadline: Option<u64>) -> (Vec<i64>, u64) {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(15)), |task| {
+        task.misfire.action = action;
+        task.misfire.deadline = deadline.map(Millis::from_secs);
+    }));
+    world.run_until(50 * SECOND);
+    world.crash_replica(0);
+    world.run_until(102 * SECOND);
+    world.start_replica(0);
+    world.run_until(110 * SECOND);
+    world.assert_sound();
+    (world.fire_times("a"), world.store.occurrences.iter().map(|run| run.count).sum())
+}
+
+/// C307: down from :50 to 1:42 at a fire time each quarter of a minute.
+#[test]
+fn a_downtime_of_three_fire_times_goes_by_the_policy() {
+    assert_eq!(after_downtime(MisfireAction::Skip, None), (vec![15, 30, 45, 105], 3));
+    assert_eq!(after_downtime(MisfireAction::FireOnce, None), (vec![15, 30, 45, 90, 105], 2));
+    assert_eq!(after_downtime(MisfireAction::FireAll { limit: 100 }, None), (vec![15, 30, 45, 60, 75, 90, 105], 0));
+    assert_eq!(after_downtime(MisfireAction::FireAll { limit: 100 }, Some(20)), (vec![15, 30, 45, 90, 105], 2));
+}
+
+/// C308: the stored policy counts after a restart, for a cron task and for a one-shot.
+#[test]
+fn an_overdue_one_shot_goes_by_its_stored_policy() {
+    for (action, expected) in [(MisfireAction::Skip, 0), (MisfireAction::FireOnce, 1)] {
+        let mut world = World::settled(1);
+        world.define(with(task("cron", minutely()), |task| task.misfire.action = action));
+        world.define(with(task("once", Trigger::Delay { delay: Millis(30 * SECOND) }), |task| task.misfire.action = action));
+        world.run(SECOND);
+        world.crash_replica(0);
+        world.run_until(150 * SECOND);
+        world.start_replica(0);
+        world.run(SECOND);
+        assert_eq!((world.rows("cron").len(), world.rows("once").len()), (expected, expected), "{action:?}");
+        assert_eq!(count(&world, Outcome::MisfireSkipped), if expected == 0 { 3 } else { 0 });
+        let (cron, _) = world.store.names["cron"];
+        assert_eq!(world.store.tasks[&cron].next_fire, Some(Timestamp(START + 180_000)));
+        world.assert_sound();
+    }
+}
+
+/// C309: ten hours of a minutely task.
+#[test]
+fn six_hundred_missed_fire_times_block_nothing() {
+    for (action, fired, dropped) in
+        [(MisfireAction::FireOnce, 1, 599), (MisfireAction::Skip, 0, 600), (MisfireAction::FireAll { limit: 100 }, 100, 500)]
+    {
+        let mut world = World::settled(1);
+        world.define(with(task("a", minutely()), |task| task.misfire.action = action));
+        world.run(SECOND);
+        world.crash_replica(0);
+        world.run_until(10 * HOUR + 30 * SECOND);
+        world.start_replica(0);
+        world.run(20 * SECOND);
+        let dropped_found = world.store.occurrences.iter().map(|run| run.count).sum::<u64>();
+        assert_eq!((world.rows("a").len(), dropped_found), (fired, dropped), "{action:?}");
+        world.run(30 * SECOND);
+        assert_eq!(world.fire_times("a").last(), Some(&(601 * 60)), "it goes on");
+        world.assert_sound();
+    }
+}
+
+/// C309: ten years of a one-second task start in a moment.
+#[test]
+fn ten_years_of_a_one_second_task_start_in_a_moment() {
+    for action in [MisfireAction::FireOnce, MisfireAction::Skip, MisfireAction::FireAll { limit: 100 }] {
+        let mut world = World::settled(1);
+        world.define(with(task("a", every(1)), |task| task.misfire.action = action));
+        world.run(100);
+        world.crash_replica(0);
+        world.step_wall(315_576_000_000);
+        let began = Instant::now();
+        world.start_replica(0);
+        world.run(SECOND);
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let dropped = world.store.occurrences.iter().map(|run| run.count).sum::<u64>();
+        assert!(dropped + world.rows("a").len() as u64 >= 315_576_000, "{dropped}");
+        world.assert_sound();
+    }
+}
+
+/// C311: a pause is not downtime.
+#[test]
+fn a_pause_is_no_misfire() {
+    let mut world = World::settled(1);
+    let definition = |enabled| {
+        with(task("a", every(5)), |task| {
+            task.enabled = enabled;
+            task.misfire.action = MisfireAction::FireAll { limit: 100 };
+        })
+    };
+    world.define(definition(true));
+    world.run_until(11 * SECOND);
+    world.define(definition(false));
+    world.run_until(21 * SECOND);
+    world.define(definition(true));
+    world.run_until(27 * SECOND);
+    assert_eq!(world.fire_times("a"), [5, 10, 26]);
+    assert!(world.rows("a").iter().all(|row| row.origin == Origin::Schedule));
+    world.assert_sound();
+}
+
+/// C312: an edit fires nothing; the next fire time counts from it.
+#[test]
+fn an_edit_fires_nothing_by_itself() {
+    let mut world = World::settled(1);
+    world.define(task("a", every(90 * 60)));
+    world.run_until(HOUR);
+    world.define(task("a", every(3 * 3_600)));
+    world.run_until(4 * HOUR - SECOND);
+    assert!(world.rows("a").is_empty());
+    world.run_until(4 * HOUR + SECOND);
+    assert_eq!(world.fire_times("a"), [4 * 3_600]);
+    world.define(task("a", minutely()));
+    world.run_until(4 * HOUR + 30 * SECOND);
+    assert_eq!(world.rows("a").len(), 1);
+    world.assert_sound();
+}
+
+/// An edit is written just before a fire time and heard of just after it.
+#[test]
+fn an_edit_that_crosses_a_fire_time_does_not_fire_it_twice() {
+    for to in [minutely(), every(1)] {
+        let mut world = World::settled(1);
+        world.define(task("a", minutely()));
+        world.run_until(MINUTE - 1);
+        world.store_latency = 50;
+        world.define(with(task("a", to.clone()), |task| task.enabled = false));
+        world.define(task("a", to));
+        world.run(2 * MINUTE);
+        assert_eq!(world.rows("a").iter().filter(|row| row.fire_time == Timestamp(START + 60_000)).count(), 1);
+        assert!(world.alerts.is_empty(), "{:?}", world.alerts);
+        world.assert_sound();
+    }
+}
+
+/// A task is removed, the clock set back over its last fire time, and the task made again.
+#[test]
+fn a_task_that_comes_back_does_not_fire_again_what_it_had_fired() {
+    let mut world = World::settled(1);
+    world.define(task("a", minutely()));
+    world.run_until(61 * SECOND);
+    world.remove("a");
+    world.run(10);
+    world.step_wall(-2_000);
+    world.define(task("a", minutely()));
+    world.run(2 * MINUTE);
+    assert_eq!(world.fire_times("a"), [60, 120]);
+    world.assert_sound();
+}
+
+fn discarding(run_for: u64) -> World {
+    let mut world = World::settled(2);
+    world.define(with(task("a", every(30)), |task| task.concurrency.blocking = Blocking::Discard));
+    world.script("a", &[takes(80 * SECOND)]);
+    world.run_until(30 * SECOND + run_for);
+    world.assert_sound();
+    world
+}
+
+/// C316: the limit counts over all workers, and each discarded fire time is on record.
+#[test]
+fn discarding_holds_over_several_workers() {
+    let world = discarding(3 * MINUTE + SECOND);
+    assert_eq!(world.fire_times("a"), [30, 120, 210]);
+    assert_eq!(outcomes(&world, Outcome::LimitReached), [60, 90, 150, 180]);
+}
+
+/// C317: the running mark goes with each end.
+#[test]
+fn discarding_opens_again_after_each_end() {
+    let world = discarding(30 * MINUTE - SECOND);
+    let expected: Vec<_> = (0..20).map(|nth| 30 + nth * 90).collect();
+    assert_eq!(world.fire_times("a"), expected);
+}
+
+/// C318: only the task's own instance is replaced, and its late success does not count.
+#[test]
+fn a_replacement_starts_when_the_old_one_has_stopped() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Replace));
+    world.define(task("b", Trigger::Manual));
+    world.script("a", &[Run { takes: 60 * SECOND, obeys_after: Some(3 * SECOND), ..Run::default() }]);
+    world.script("b", &[takes(60 * SECOND)]);
+    world.trigger("b", None);
+    world.run_until(25 * SECOND);
+    let rows = world.rows("a");
+    let last = rows[0].transitions.last().expect("it has ended");
+    assert_eq!((rows[0].state, last.cause), (State::Cancelled, Cause::Replaced));
+    assert_eq!((rows[1].state, world.states("b")), (State::Running, vec![State::Running]));
+    assert_eq!(seconds(&world.starts("a")), [10, 23]);
+    world.assert_sound();
+}
+
+/// C318: the replacement goes on over a change of owner.
+#[test]
+fn a_replacement_survives_a_reload() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(10)), |task| {
+        task.concurrency.blocking = Blocking::Replace;
+        task.retry.max_attempts = Some(9);
+    }));
+    world.script("a", &[Run { takes: 600 * SECOND, obeys_after: Some(5 * SECOND), ..Run::default() }]);
+    world.run_until(21 * SECOND);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run_until(29 * SECOND);
+    assert_eq!(world.states("a"), [State::Cancelled, State::Running]);
+    world.assert_sound();
+}
+
+/// C319: eleven fires, four ended, one running, six waiting, first in first out; and a bound.
+#[test]
+fn a_queue_is_in_order_and_bounded() {
+    let world = |max_queue, until| {
+        let mut world = World::settled(1);
+        world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Queue { max_queue }));
+        world.script("a", &[takes(24_900)]);
+        world.run_until(until);
+        world.assert_sound();
+        world
+    };
+    let wide = world(100, 111 * SECOND);
+    let of = |world: &World, state| world.states("a").iter().filter(|found| **found == state).count();
+    assert_eq!((of(&wide, State::Succeeded), of(&wide, State::Running), of(&wide, State::Waiting)), (4, 1, 6));
+    assert!(wide.rows("a").windows(2).all(|pair| pair[0].fire_time < pair[1].fire_time));
+    let narrow = world(5, 111 * SECOND);
+    assert_eq!((of(&narrow, State::Waiting), count(&narrow, Outcome::QueueFull)), (5, 1));
+    let day = world(5, DAY);
+    assert!(day.scheduler().instance_count() <= 7, "{}", day.scheduler().instance_count());
+}
+
+/// C320: a running instance holds its place over a restart of the scheduler.
+#[test]
+fn the_limit_is_not_forgotten_in_a_restart() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(10)), |task| task.concurrency.blocking = Blocking::Discard));
+    world.script("a", &[takes(35 * SECOND)]);
+    world.run_until(12 * SECOND);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run_until(44 * SECOND);
+    assert_eq!(world.fire_times("a"), [10]);
+    assert_eq!(outcomes(&world, Outcome::LimitReached), [20, 30, 40]);
+    world.assert_sound();
+}
+
+/// C321: what was discarded never starts, whatever the deadline for misfires.
+#[test]
+fn a_discarded_fire_time_never_comes_back() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(60)), |task| {
+        task.concurrency.blocking = Blocking::Discard;
+        task.misfire.deadline = Some(Millis(10 * MINUTE));
+    }));
+    world.script("a", &[takes(62 * SECOND)]);
+    world.run_until(179 * SECOND);
+    assert_eq!(world.fire_times("a"), [60]);
+    assert_eq!(outcomes(&world, Outcome::LimitReached), [120]);
+    world.assert_sound();
+}
+
+/// C325: a thousand tasks of one moment, and a scheduler that stands still across it.
+#[test]
+fn a_thousand_tasks_of_one_moment_all_fire() {
+    let mut world = World::settled(1);
+    for index in 0..1_000 {
+        world.define(task(&format!("a{index}"), every(60)));
+    }
+    world.run_until(55 * SECOND);
+    world.pause_replica(0);
+    world.run_until(125 * SECOND);
+    world.resume_replica(0);
+    world.run(3 * MINUTE);
+    let first = world.store.instances.values().filter(|row| row.fire_time == Timestamp(START + 60_000)).count();
+    let coalesced = world.store.occurrences.iter().filter(|run| run.first == Timestamp(START + 60_000)).count();
+    assert_eq!(first + coalesced, 1_000);
+    world.assert_sound();
+}
+
+/// C326: the store stands still for 50 seconds; each fire time is fired or on record.
+#[test]
+fn a_store_that_stands_still_loses_no_fire_time() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(10)), |task| task.misfire.action = MisfireAction::Skip));
+    world.run_until(15 * SECOND);
+    world.store_is_held = true;
+    world.run(50 * SECOND);
+    world.release_store();
+    world.run_until(81 * SECOND);
+    let skipped = count(&world, Outcome::MisfireSkipped);
+    assert_eq!(world.rows("a").len() as u64 + skipped, 8);
+    assert!(skipped >= 3);
+    world.assert_sound();
+}
+
+/// C333: delays beyond what fits 31 and 32 bits of milliseconds.
+#[test]
+fn very_long_delays_stay_pending_and_come_once() {
+    let years = 3_652 * DAY;
+    for delay in [24 * DAY, 25 * DAY, 50 * DAY, years] {
+        let mut world = World::settled(0);
+        world.define(task("a", Trigger::Manual));
+        world.trigger("a", Some(delay));
+        world.run(10);
+        world.crash_replica(0);
+        world.time += delay - 30 * SECOND;
+        world.start_replica(0);
+        world.run(20 * SECOND);
+        assert_eq!(world.states("a"), [State::Waiting], "{delay}");
+        world.run(20 * SECOND);
+        assert_eq!(world.states("a"), [State::Created], "{delay}");
+        world.assert_sound();
+    }
+    let end_of_time = misfire::first(&Trigger::Delay { delay: Millis(u64::MAX) }, Timestamp(START));
+    assert_eq!(end_of_time, Some(Timestamp::MAX));
+}
+
+/// C354: a trigger by hand and the task's own schedule give an instance each, marked with where it comes from.
+#[test]
+fn each_trigger_gives_an_instance_of_its_own() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", every(10)), |task| task.concurrency.max_running = 9));
+    world.run_until(10 * SECOND - 2);
+    world.trigger("a", Some(2));
+    world.trigger("a", Some(2));
+    world.run(5 * SECOND);
+    let mut origins: Vec<_> = world.rows("a").iter().map(|row| (row.fire_time.0 - START, row.origin.name())).collect();
+    origins.sort_unstable();
+    assert_eq!(origins, [(10_000, "manual"), (10_000, "manual"), (10_000, "schedule")]);
+    world.assert_sound();
+}
+
+/// C360: a result under an old fence changes nothing and is told of; under the current one it counts, lost or not.
+#[test]
+fn a_late_result_counts_only_under_the_current_fence() {
+    let mut world = World::settled(2);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[takes(50 * SECOND), takes(90 * SECOND)]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    let holder = world.began[0].worker;
+    world.silence(holder);
+    world.run_until(60 * SECOND);
+    world.unsilence(holder);
+    world.run(10 * SECOND);
+    let row = world.rows("a")[0].clone();
+    assert_eq!((row.state, row.attempt, row.losses), (State::Running, 2, 1));
+    assert!(world.alerts.iter().any(|(_, alert)| matches!(alert, Alert::LateResult { .. })));
+    world.run(60 * SECOND);
+    assert_eq!(world.states("a"), [State::Succeeded]);
+    world.assert_sound();
+}
+
+/// C360: nobody took over, so the late success is one.
+#[test]
+fn a_late_success_counts_where_nobody_took_over() {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[Run { takes: 45 * SECOND, obeys_after: None, ..Run::default() }]);
+    let hold = |task: &mut TaskDefinition| task.timeout.grace = Millis(HOUR);
+    world.define(with(task("a", Trigger::Manual), hold));
+    world.trigger("a", None);
+    world.run(SECOND);
+    world.silence(0);
+    world.run_until(60 * SECOND);
+    assert_eq!(world.states("a"), [State::Created]);
+    world.unsilence(0);
+    world.run(SECOND);
+    assert_eq!(world.states("a"), [State::Succeeded]);
+    assert_eq!(world.began.len(), 1);
+    world.assert_sound();
+}
+
+/// C361: a run that is longer than a lease is nothing but long.
+#[test]
+fn a_run_longer_than_the_lease_is_run_once() {
+    let mut world = World::settled(2);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[takes(100 * SECOND)]);
+    world.trigger("a", None);
+    world.run(110 * SECOND);
+    assert_eq!((world.states("a"), world.began.len()), (vec![State::Succeeded], 1));
+    assert!(world.alerts.is_empty(), "{:?}", world.alerts);
+}
+
+/// C362: a heartbeat that crosses the result is nothing to speak of.
+#[test]
+fn a_heartbeat_that_crosses_a_result_is_quiet() {
+    let mut world = World::settled(1);
+    world.network_latency = 400;
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[takes(9_300)]);
+    world.trigger("a", None);
+    world.run(30 * SECOND);
+    assert_eq!(world.states("a"), [State::Succeeded]);
+    assert!(world.alerts.is_empty(), "{:?}", world.alerts);
+}
+
+/// C363: the worker dies in the last attempt.
+#[test]
+fn a_worker_lost_in_the_last_attempt_is_a_dead_letter() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", Trigger::Manual), |task| {
+        task.retry.max_attempts = Some(3);
+        task.retry.backoff = BackoffPolicy { kind: Backoff::Fixed, first: Millis(2_000), cap: Millis(2_000), jitter: Jitter::None };
+    }));
+    let fails = Run { takes: 100, end: End::Failed, ..Run::default() };
+    world.script("a", &[fails, fails, takes(50 * SECOND)]);
+    world.trigger("a", None);
+    world.run(10 * SECOND);
+    world.crash_worker(0);
+    world.run(60 * SECOND);
+    let row = world.rows("a")[0];
+    assert_eq!((row.state, row.transitions.last().map(|last| last.cause)), (State::DeadLettered, Some(Cause::WorkerLost)));
+    assert!(world.alerts.iter().any(|(_, alert)| *alert == Alert::DeadLettered { instance: row.id, cause: Cause::WorkerLost }));
+}
+
+/// C366: cancel and success arrive together, in every order that a thousand runs give.
+#[test]
+fn cancel_and_success_end_in_one_state() {
+    let mut ended = std::collections::BTreeSet::new();
+    for offset in 0..1_000_u64 {
+        let mut world = World::settled(1);
+        world.define(with(task("a", Trigger::Manual), |task| task.retry.max_attempts = Some(5)));
+        world.script("a", &[takes(20)]);
+        world.trigger("a", None);
+        world.run(10 + offset % 30);
+        let id = world.first("a");
+        world.network_latency = 1 + offset % 7;
+        world.store_latency = 1 + offset % 5;
+        world.cancel(id);
+        world.run(2 * SECOND);
+        let row = world.rows("a")[0];
+        assert!(row.state == State::Succeeded || row.state == State::Cancelled, "{:?}", row.state);
+        assert_eq!(row.transitions.iter().filter(|transition| transition.to.is_terminal()).count(), 1);
+        assert_eq!(row.attempt, 1);
+        assert!(world.store.inbox.is_empty());
+        world.assert_sound();
+        ended.insert(row.state);
+    }
+    assert_eq!(ended.len(), 2, "both were seen");
+}
+
+/// C368: the clock is set back by an hour.
+#[test]
+fn a_clock_set_back_repeats_nothing_and_slows_no_loop() {
+    let mut world = World::settled(1);
+    world.define(task("loop", every(10)));
+    world.define(task("cron", minutely()));
+    world.run_until(90 * SECOND);
+    let (loops, crons) = (world.rows("loop").len(), world.rows("cron").len());
+    world.step_wall(-(HOUR as i64));
+    world.run(HOUR);
+    assert_eq!(world.rows("loop").len(), loops + 360);
+    assert_eq!(world.rows("cron").len(), crons, "no minute comes twice");
+    assert!(!world.alerts.iter().any(|(_, alert)| matches!(alert, Alert::WorkerLost { .. } | Alert::PartitionReloaded { .. })));
+    world.run(MINUTE);
+    assert_eq!(world.rows("cron").len(), crons + 1);
+    world.assert_sound();
+}
+
+/// C368, over a reload: a new owner finds a cursor an hour ahead.
+#[test]
+fn a_loop_keeps_its_pace_over_a_reload_after_the_clock_was_set_back() {
+    let mut world = World::settled(1);
+    world.define(task("loop", every(10)));
+    world.run_until(15 * SECOND);
+    world.step_wall(-(HOUR as i64));
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(MINUTE);
+    assert!(world.rows("loop").len() >= 6, "{:?}", world.fire_times("loop"));
+    world.assert_sound();
+}
+
+/// C373: what has fired is known by the cursor, not by the rows.
+#[test]
+fn a_fire_time_whose_row_is_gone_does_not_come_again() {
+    let mut world = World::settled(1);
+    world.define(task("a", minutely()));
+    world.run_until(61_500);
+    assert_eq!(world.fire_times("a"), [60]);
+    let id = world.first("a");
+    world.crash_replica(0);
+    world.store.instances.remove(&id);
+    world.start_replica(0);
+    world.run_until(90 * SECOND);
+    assert!(world.rows("a").is_empty());
+    world.assert_sound();
+}
+
+/// C378: the task is removed during a run, with one more waiting.
+#[test]
+fn a_removed_task_ends_what_runs_and_cancels_what_waits() {
+    let mut world = World::settled(1);
+    world.define(task("a", every(10)));
+    world.script("a", &[takes(15 * SECOND)]);
+    world.run_until(21 * SECOND);
+    world.remove("a");
+    world.run(MINUTE);
+    assert_eq!(world.states("a"), [State::Succeeded, State::Cancelled]);
+    assert!(world.alerts.is_empty(), "{:?}", world.alerts);
+    world.assert_sound();
+}
+
+/// A task is removed and made again while an instance of it runs.
+#[test]
+fn what_still_runs_counts_when_the_task_is_made_again() {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[takes(20 * SECOND)]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    world.remove("a");
+    world.run(SECOND);
+    world.define(task("a", Trigger::Manual));
+    world.trigger("a", None);
+    world.run(SECOND);
+    assert_eq!(world.states("a"), [State::Running, State::Waiting]);
+    world.run(MINUTE);
+    assert_eq!(world.states("a"), [State::Succeeded, State::Succeeded]);
+    world.assert_sound();
+}
+
+/// C379: disabled in the middle of catching up.
+#[test]
+fn a_task_that_is_disabled_while_catching_up_stops() {
+    let mut world = World::settled(1);
+    let definition = |enabled| {
+        with(task("a", every(10)), |task| {
+            task.enabled = enabled;
+            task.misfire.action = MisfireAction::FireAll { limit: 100 };
+        })
+    };
+    world.define(definition(true));
+    world.run(SECOND);
+    world.crash_replica(0);
+    world.run_until(207 * SECOND);
+    world.start_replica(0);
+    world.run(4_500);
+    let started = world.began.len();
+    world.define(definition(false));
+    world.run(MINUTE);
+    let cancelled = world.rows("a").iter().filter(|row| row.state == State::Cancelled).count();
+    assert_eq!(world.began.len(), started);
+    assert_eq!((started, cancelled), (5, world.rows("a").len() - 5));
+    world.define(definition(true));
+    world.run(9 * SECOND);
+    assert_eq!(world.began.len(), started, "enabling does not bring them back");
+    world.assert_sound();
+}
+
+/// C380: the worker dies with the report; its place is free when its lease has ended.
+#[test]
+fn a_dead_worker_holds_no_place() {
+    let mut world = World::settled(2);
+    world.define(with(task("a", every(60)), |task| {
+        task.concurrency.blocking = Blocking::Discard;
+        task.retry.max_attempts = Some(1);
+    }));
+    world.script("a", &[takes(10 * SECOND)]);
+    world.run_until(65 * SECOND);
+    world.crash_worker(world.began[0].worker);
+    world.run_until(121 * SECOND);
+    assert_eq!(world.states("a"), [State::DeadLettered, State::Running]);
+    world.assert_sound();
+}
+
+/// Quiesced, a scheduler still takes results in and commits them.
+#[test]
+fn a_quiesced_scheduler_takes_results() {
+    let mut world = World::settled(1);
+    world.define(task("a", every(5)));
+    world.script("a", &[takes(3 * SECOND)]);
+    world.run_until(6 * SECOND);
+    world.tell_replica(0, punctual_core::scheduler::Event::Quiesce);
+    world.run(MINUTE);
+    assert_eq!(world.states("a"), [State::Succeeded]);
+    world.tell_replica(0, punctual_core::scheduler::Event::Shutdown);
+    world.run(10);
+    assert!(world.replicas[0].stopped);
+    assert_eq!(world.store.leases[0].owner, None);
+    world.assert_sound();
+}
+
+/// What is refused again and again is asked for less and less often.
+#[test]
+fn a_partition_whose_commits_are_refused_does_not_spin() {
+    let mut world = World::settled(1);
+    world.define(task("a", every(1)));
+    world.run(10 * SECOND);
+    world.fates.extend([crate::world::Fate::Refused; 8]);
+    world.run(5 * MINUTE);
+    let reloads = world.alerts.iter().filter(|(_, alert)| matches!(alert, Alert::PartitionReloaded { .. })).count();
+    assert_eq!(reloads, 8);
+    assert!(world.alerts.last().expect("eight").0 - world.alerts[0].0 > 2 * MINUTE);
+    world.run(MINUTE);
+    assert_eq!(world.alerts.len(), 8, "then it goes on");
+    world.assert_sound();
+}
+
+/// A worker that always gives back is not asked for ever.
+#[test]
+fn a_worker_that_gives_back_is_left_alone_for_a_while() {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[Run { takes: HOUR, obeys_after: None, ..Run::default() }]);
+    world.define(with(task("a", Trigger::Manual), |task| task.timeout.grace = Millis(HOUR)));
+    world.trigger("a", None);
+    world.run(SECOND);
+    // The scheduler loses it, the worker still ends it.
+    world.silence(0);
+    world.run(40 * SECOND);
+    world.unsilence(0);
+    world.run(10 * MINUTE);
+    assert!(world.rows("a")[0].transitions.len() < 100, "{}", world.rows("a")[0].transitions.len());
+    world.assert_sound();
+}
+
+/// An idle replica with a silent worker that has a connection gives it nothing.
+#[test]
+fn a_silent_worker_gets_nothing() {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[takes(100 * SECOND)]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    world.silence(0);
+    world.run(5 * MINUTE);
+    let row = world.rows("a")[0];
+    assert_eq!((row.state, row.losses), (State::Created, 1), "one lease, one loss");
+}

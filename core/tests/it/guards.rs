@@ -1,0 +1,369 @@
+//! Each guard, switched off, makes something fail that holds with it, and it was hit.
+
+use punctual_core::definition::{Blocking, MisfireAction, Trigger};
+use punctual_core::guard::{self, Guard};
+use punctual_core::ids::Fence;
+use punctual_core::inbox::Request;
+use punctual_core::instance::State;
+use punctual_core::probe;
+use punctual_core::protocol::{End, Report, ToScheduler};
+use punctual_core::scheduler::Event;
+use punctual_core::time::{Millis, Timestamp};
+
+use crate::world::{Fate, Run, START, World, every, minutely, task};
+
+/// What goes wrong in a scenario, if anything.
+type Scenario = fn() -> Result<(), String>;
+
+fn sound(world: &World) -> Result<(), String> {
+    world.store.violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
+}
+
+fn ensure(holds: bool, property: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(property.into()) }
+}
+
+fn slow(takes: u64) -> Run {
+    Run { takes, obeys_after: None, ..Run::default() }
+}
+
+/// A worker that was lost reports while another one is at it.
+fn late_result() -> Result<(), String> {
+    let mut world = World::settled(2);
+    let mut definition = task("a", Trigger::Manual);
+    definition.timeout.grace = Millis(3_600_000);
+    world.define(definition);
+    world.script("a", &[Run { end: End::Failed, ..slow(25_000) }, slow(100_000)]);
+    world.trigger("a", None);
+    world.run(1_000);
+    let holder = world.began[0].worker;
+    world.silence(holder);
+    world.run(50_000);
+    world.unsilence(holder);
+    world.run(120_000);
+    sound(&world)?;
+    ensure(world.states("a") == [State::Succeeded], "effect.once: the current attempt's success was lost to an old one's failure")
+}
+
+/// A return that was delayed speaks of an attempt that is over.
+fn late_return() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    definition.idempotent = false;
+    world.define(definition);
+    world.script("a", &[slow(20_000)]);
+    world.hold_messages_to(0);
+    world.trigger("a", None);
+    world.run(100);
+    let row = world.rows("a")[0].clone();
+    let connection = world.connection_of(0);
+    let old = ToScheduler::Returned { instance: row.id, fence: Fence(row.fence.0 - 1) };
+    world.tell_replica(0, Event::WorkerMessages { connection, messages: vec![old] });
+    world.run(1_000);
+    world.let_messages_through_to(0);
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.rows("a")[0].fence == row.fence, "fence.monotone: an attempt was given out again on the word of an older one")
+}
+
+/// The assignment's commit never happened.
+fn speech_before_commit() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.run(100);
+    world.store_is_held = true;
+    world.trigger("a", None);
+    world.release_store();
+    world.run(1);
+    world.fates.push_back(Fate::UnknownNotApplied);
+    world.run(1);
+    world.store_is_held = true;
+    world.run(50);
+    let unjustified = world.began.iter().any(|began| !world.store.instances.contains_key(&began.instance));
+    ensure(!unjustified, "a handler began whose assignment was not committed")
+}
+
+fn unknown_commit() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", every(10)));
+    world.run(5_000);
+    world.fates.push_back(Fate::UnknownNotApplied);
+    world.run(60_000);
+    sound(&world)
+}
+
+fn refused_commit() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", every(10)));
+    world.run(5_000);
+    world.fates.push_back(Fate::Refused);
+    world.run(60_000);
+    sound(&world)
+}
+
+fn cursor_with_firing() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", every(10)));
+    world.run(12_000);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(20_000);
+    sound(&world)
+}
+
+fn missed_by_policy() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", every(10));
+    definition.misfire.action = MisfireAction::Skip;
+    world.define(definition);
+    world.run(5_000);
+    world.crash_replica(0);
+    world.run(60_000);
+    world.start_replica(0);
+    world.run(1_000);
+    let late = world.rows("a").iter().filter(|row| row.created_at().since(row.fire_time) >= Millis(5_000)).count();
+    ensure(late == 0, "misfire.by_policy: a fire time that was to be skipped was fired")
+}
+
+fn limit() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", every(5));
+    definition.concurrency.blocking = Blocking::Discard;
+    world.define(definition);
+    world.script("a", &[slow(12_000)]);
+    world.run(30_000);
+    sound(&world)
+}
+
+fn bounded_attempts() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    definition.retry.max_attempts = Some(2);
+    definition.retry.backoff.first = Millis(1_000);
+    world.define(definition);
+    world.script("a", &[Run { takes: 10, end: End::Failed, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(300_000);
+    sound(&world)
+}
+
+fn not_idempotent() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    definition.idempotent = false;
+    world.define(definition);
+    world.script("a", &[slow(30_000)]);
+    world.trigger("a", None);
+    world.run(1_000);
+    world.crash_worker(0);
+    world.start_worker(0);
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.began.len() == 1, "effect.once: what is not idempotent was begun twice")
+}
+
+/// The inbox is read again while an entry's commit is under way.
+fn inbox_once() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let (id, _) = (world.define(task("a", Trigger::Manual)), world.run(100));
+    world.store_latency = 100;
+    let at = world.now().wall;
+    world.store.submit("a", Request::Trigger { task: id, submissions: vec![Default::default()] }, at);
+    world.tell_replica(0, Event::InboxSignalled);
+    for _ in 0..20 {
+        world.run(60);
+        world.tell_replica(0, Event::InboxSignalled);
+    }
+    world.run(2_000);
+    sound(&world)?;
+    ensure(world.rows("a").len() == 1, "inbox.once: an entry was applied twice")
+}
+
+/// An owner that was paused beyond its lease hears a result that it takes for an old one.
+fn trusted_lease() -> Result<(), String> {
+    let mut world = World::new(1, 2, 1);
+    world.run(100);
+    let owner = usize::from(world.store.leases[0].owner.as_ref().is_some_and(|owner| &*owner.0 == "s2"));
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[slow(1_000)]);
+    world.run(100);
+    world.pause_replica(owner);
+    world.run(12_000);
+    world.trigger("a", None);
+    world.store_latency = 300;
+    world.run(3_000);
+    // Its renewals get no answer yet: all that it can go by is its own clock.
+    let instance = world.first("a");
+    let fence = world.rows("a")[0].fence;
+    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default() };
+    let connection = world.connection_between(0, owner);
+    let before = world.alerts.len();
+    world.replicas[owner].paused = false;
+    world.tell_replica(owner, Event::WorkerMessages { connection, messages: vec![ToScheduler::Finished(report)] });
+    world.run(100);
+    let is_late = |alert: &punctual_core::scheduler::Alert| matches!(alert, punctual_core::scheduler::Alert::LateResult { .. });
+    ensure(
+        !world.alerts[before..].iter().any(|(_, alert)| is_late(alert)),
+        "lease.exclusive: an owner spoke on the strength of a lease that had run out",
+    )
+}
+
+/// The result is lost with its connection.
+fn kept_result() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[slow(3_000)]);
+    world.trigger("a", None);
+    world.run(1_000);
+    world.disconnect(0);
+    world.run(5_000);
+    world.connect(0);
+    world.run(30_000);
+    sound(&world)?;
+    ensure(world.began.len() == 1 && world.states("a") == [State::Succeeded], "effect.once: a completed attempt was repeated")
+}
+
+fn self_fencing() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[Run { takes: 300_000, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(1_000);
+    world.silence(0);
+    world.run(60_000);
+    ensure(world.running_count() == 0, "a handler runs on that no scheduler counts on any more")
+}
+
+/// An account is asked for and given while an assignment is on its way.
+fn account_and_assignment() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    definition.idempotent = false;
+    world.define(definition);
+    world.script("a", &[slow(10_000)]);
+    world.run(100);
+    world.network_latency = 200;
+    world.trigger("a", None);
+    world.run(50);
+    let connection = world.connection_of(0);
+    let hello = world.hello_of(0);
+    world.tell_replica(0, Event::WorkerMessages { connection, messages: vec![ToScheduler::Hello(hello)] });
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.began.len() == 1, "effect.once: an assignment on its way was taken for never received")
+}
+
+const SCENARIOS: [(Guard, Scenario); 15] = [
+    (Guard::FenceOnResult, late_result),
+    (Guard::FenceOnProgress, late_return),
+    (Guard::SpeakAfterCommit, speech_before_commit),
+    (Guard::UnknownCommitReloads, unknown_commit),
+    (Guard::RefusedCommitReloads, refused_commit),
+    (Guard::CursorMovesWithFiring, cursor_with_firing),
+    (Guard::MisfireScan, missed_by_policy),
+    (Guard::ConcurrencyLimit, limit),
+    (Guard::AttemptsBounded, bounded_attempts),
+    (Guard::NotIdempotentNotRepeated, not_idempotent),
+    (Guard::InboxOnce, inbox_once),
+    (Guard::LeaseTrusted, trusted_lease),
+    (Guard::ResultKeptUntilAcknowledged, kept_result),
+    (Guard::WorkerSelfFences, self_fencing),
+    (Guard::AccountCoversAssignment, account_and_assignment),
+];
+
+#[test]
+fn every_guard_has_a_scenario() {
+    assert_eq!(SCENARIOS.map(|(guard, _)| guard), Guard::ALL);
+}
+
+#[test]
+fn every_guard_is_hit_and_something_fails_without_it() {
+    let mut wrong = Vec::new();
+    for (guard, scenario) in SCENARIOS {
+        guard::reset();
+        if let Err(why) = scenario() {
+            wrong.push(format!("{guard:?}: fails with it on: {why}"));
+        }
+        if guard::hits(guard) == 0 {
+            wrong.push(format!("{guard:?}: not hit"));
+        }
+        guard::reset();
+        guard::switch_off(guard);
+        let found = std::panic::catch_unwind(scenario);
+        guard::reset();
+        match found {
+            Ok(Ok(())) => wrong.push(format!("{guard:?}: nothing fails without it")),
+            Ok(Err(why)) => println!("{guard:?} | {why}"),
+            Err(_) => println!("{guard:?} | a panic"),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Scenarios that come through every place that a good run must have come through.
+#[test]
+fn every_probe_is_hit() {
+    probe::reset();
+    guard::reset();
+    for (_, scenario) in SCENARIOS {
+        scenario().expect("all guards are on");
+    }
+    let mut world = World::settled(1);
+    // Coalesced and made up for, queued and replaced.
+    let mut replaced = task("replaced", every(5));
+    replaced.concurrency.blocking = Blocking::Replace;
+    world.define(replaced);
+    world.define(task("queued", every(5)));
+    world.define(task("cron", minutely()));
+    world.script("replaced", &[Run { takes: 7_000, ..Run::default() }]);
+    world.script("queued", &[Run { takes: 7_000, ..Run::default() }]);
+    world.run(20_000);
+    world.crash_replica(0);
+    world.run(40_000);
+    world.start_replica(0);
+    world.step_wall(-10_000);
+    world.run(10_000);
+    // A worker that kills whatever kills it.
+    let mut cursed = task("cursed", Trigger::Manual);
+    cursed.retry.max_losses = 1;
+    cursed.retry.backoff.first = Millis(100);
+    world.define(cursed);
+    world.script("cursed", &[slow(60_000)]);
+    world.trigger("cursed", None);
+    for _ in 0..4 {
+        world.run(1_000);
+        world.crash_worker(0);
+        world.start_worker(0);
+    }
+    // An assignment whose commit is unknown is not received; one for a worker that drains is returned.
+    world.run(1_000);
+    world.define(task("once", Trigger::Manual));
+    world.run(10);
+    world.hold_messages_to(0);
+    world.trigger("once", None);
+    world.run(20);
+    world.disconnect(0);
+    world.connect(0);
+    world.run(20);
+    world.hold_messages_to(0);
+    world.trigger("once", None);
+    world.run(4_000);
+    world.drain(0);
+    world.let_messages_through_to(0);
+    world.run(4_000);
+    // More than a batch is to hold.
+    let mut busy = World::settled(0);
+    busy.define(task("many", Trigger::Manual));
+    busy.run(10);
+    busy.store_is_held = true;
+    busy.run(10);
+    let (id, _) = busy.store.names["many"];
+    busy.store_is_held = false;
+    for _ in 0..8 {
+        let submissions = vec![Default::default(); punctual_core::limits::SUBMISSIONS_MAX];
+        busy.store.submit("many", Request::Trigger { task: id, submissions }, Timestamp(START));
+    }
+    busy.run(2_000);
+    let missed: Vec<_> = probe::CATALOGUE.into_iter().filter(|name| probe::hits(name) == 0).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}

@@ -1,0 +1,13 @@
+//! The two machines of the core, driven by hand.
+
+#![expect(clippy::disallowed_methods, reason = "tests measure time, and read and write their data; the machines under test don't")]
+
+mod behaviours;
+#[cfg(feature = "simulation")]
+mod guards;
+mod odd_input;
+mod regressions;
+mod scripts;
+mod store_model;
+mod tabletop;
+mod world;
