@@ -27,25 +27,31 @@ enum News {
 #[derive(Debug)]
 pub(crate) struct Feed {
     commits: watch::Sender<u64>,
+    trouble: watch::Sender<Option<Arc<str>>>,
     news: Option<(mpsc::Sender<News>, Console)>,
 }
 
 impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
-        Feed { commits: watch::Sender::new(0), news: None }
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: None }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
     pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(print(store, console.clone(), to_print));
-        Feed { commits: watch::Sender::new(0), news: Some((news, console)) }
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: Some((news, console)) }
     }
 
     /// Changes with each commit.
     pub(crate) fn commits(&self) -> watch::Receiver<u64> {
         self.commits.subscribe()
+    }
+
+    /// Why the store can't be written, while it can't.
+    pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.trouble.subscribe()
     }
 
     fn tell(&self, news: News) {
@@ -80,10 +86,12 @@ impl Observer for Feed {
     }
 
     fn store_failed(&self, error: &StoreError) {
+        self.trouble.send_replace(Some(Arc::from(error.to_string())));
         self.tell(News::Line(format!("! {error}")));
     }
 
     fn store_recovered(&self) {
+        self.trouble.send_replace(None);
         self.tell(News::Line("  the database works again".to_owned()));
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::Exit;
 use super::output::Output;
+use crate::api::listener::BoundedListener;
 use crate::api::{self, Api};
 use crate::console::Console;
 use crate::embedded::Embedded;
@@ -91,12 +92,13 @@ impl DevArgs {
         say(&describe(&applied));
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
-        let commits = feed.commits();
+        let (commits, trouble) = (feed.commits(), feed.trouble());
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
         let interrupts = interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         let tzdata = Arc::from(zones.version());
-        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, tzdata });
+        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, trouble, tzdata });
+        let listener = BoundedListener::new(listener);
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
 
