@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use punctual_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::{Dev, Folder, check_story, eventually, processes_with, try_request, within};
+use crate::support::{Dev, Folder, PATIENCE, check_story, eventually, processes_with, try_request, within};
 
 const LIVES_DEFAULT: u64 = 15;
 /// Longest time from the start of a life to its end.
@@ -151,13 +151,28 @@ fn nothing_is_lost_and_nothing_runs_twice_whenever_it_is_killed() {
     // A life in which everything comes to rest.
     folder.write("tasks.yaml", &tasks(true));
     let dev = folder.dev();
-    eventually("everything at rest", || {
-        let counts = dev.get("/api/v1/status")["instances"].clone();
-        ["waiting", "created", "dispatched", "running", "retrying"].iter().all(|state| counts.get(*state).is_none()).then_some(())
-    });
+    come_to_rest(&dev);
     check(&dev, &folder, &submitter.acknowledged.lock().unwrap());
     dev.stop();
     assert!(processes_with(folder.path("punctual.db").to_str().unwrap()).is_empty());
+}
+
+/// Waits until nothing is left to do, for as long as there is progress.
+#[track_caller]
+fn come_to_rest(dev: &Dev) {
+    const UNFINISHED: [&str; 5] = ["waiting", "created", "dispatched", "running", "retrying"];
+    let left = || {
+        let counts = dev.get("/api/v1/status")["instances"].clone();
+        UNFINISHED.iter().map(|state| counts[*state].as_u64().unwrap_or(0)).sum::<u64>()
+    };
+    let mut before = left();
+    while before > 0 {
+        let now = within(PATIENCE, || Some(left()).filter(|now| *now < before));
+        before = now.unwrap_or_else(|| {
+            let stuck = UNFINISHED.map(|state| dev.get(&format!("/api/v1/instances?limit=5&state={state}"))["instances"].clone());
+            panic!("{before} come to no end, such as {stuck:#?}; it said {}", dev.told())
+        });
+    }
 }
 
 /// No command of an earlier life runs once the API answers.

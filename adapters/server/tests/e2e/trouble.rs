@@ -83,6 +83,15 @@ fn what_is_no_database_of_ours_is_refused_and_left_alone() {
     let said = folder.refused(&["--db", "no/such/folder/punctual.db"]);
     assert!(said.starts_with("PUN-202: "), "{said}");
     assert!(!folder.path("no").exists());
+    // A file, whatever it is called.
+    for name in [":memory:", "file:x?mode=memory", "ü \"%'.db"] {
+        let dev = folder.dev_with(&["--db", name]);
+        assert_eq!(dev.cli(&["trigger", "t"]).code, Some(0));
+        dev.stop();
+        let dev = folder.dev_with(&["--db", name]);
+        assert_eq!(dev.instances("t").len(), 1, "{name}");
+        dev.stop();
+    }
     // Nothing in it: a new one.
     std::fs::remove_dir(folder.path("punctual.db")).unwrap();
     folder.write("punctual.db", "");
@@ -219,11 +228,13 @@ fn a_full_disk_is_said_once_and_nothing_is_lost() {
     let refused = dev.post("/api/v1/tasks/often/trigger", Some("k"), &json!({ "payload": "x".repeat(60_000) }));
     refused.check_refusal(503, "PUN-309");
     assert!(refused.body.contains("PUN-203"), "{refused:?}");
+    request(dev.address(), "GET", "/health", &[], b"").check_refusal(503, "PUN-309");
     // Longer than leases last.
     std::thread::sleep(Duration::from_secs(12));
     disk.free();
     dev.says("the database works again");
     assert_eq!(dev.post("/api/v1/tasks/often/trigger", Some("k"), &json!({ "payload": "x".repeat(60_000) })).status, 202);
+    assert_eq!(dev.get("/health")["status"], "ok");
     let count = dev.instances("often").len();
     eventually("it goes on", || (dev.instances("often").len() > count + 3).then_some(()));
     let told = dev.told();
@@ -259,6 +270,14 @@ fn two_on_one_database_or_one_port_are_one_too_many() {
     let said = folder.refused(&["--db", "other.db", "--listen", &address]);
     assert!(said.starts_with("PUN-311: ") && said.contains(&address), "{said}");
     assert!(!folder.path("other.db").exists(), "nothing is made by a start that fails");
+    // Under another name, and after somebody has taken the lock's file away.
+    std::os::unix::fs::symlink(folder.path("punctual.db"), folder.path("alias.db")).unwrap();
+    std::fs::hard_link(folder.path("punctual.db"), folder.path("twin.db")).unwrap();
+    std::fs::remove_file(folder.path("punctual.db.lock")).unwrap();
+    for db in ["alias.db", "twin.db", "punctual.db", "./punctual.db"] {
+        let said = folder.refused(&["--db", db]);
+        assert!(said.starts_with("PUN-201: "), "{db}: {said}");
+    }
     let said = folder.refused(&["--listen", "0.0.0.0:0"]);
     assert!(said.starts_with("PUN-310: "), "{said}");
     assert_eq!(dev.cli(&["trigger", "t"]).code, Some(0));
@@ -496,21 +515,24 @@ fn other_sites_and_other_names_are_refused() {
 
 #[test]
 fn callers_that_say_nothing_or_nonsense_hold_nobody_up() {
-    let folder = Folder::with(TASK);
+    let folder = Folder::with(OFTEN);
     let dev = folder.dev();
     let address = dev.address();
-    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let silent: Vec<_> = (0..900).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut half = TcpStream::connect(address).unwrap();
     half.write_all(b"POST /api/v1/tasks/t/trigger HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{").unwrap();
     let mut nonsense = TcpStream::connect(address).unwrap();
     nonsense.write_all(&[0xff; 5_000]).unwrap();
     let mut endless = TcpStream::connect(address).unwrap();
     let _ = endless.write_all(format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(2 << 20)).as_bytes());
-    assert_eq!(dev.cli(&["trigger", "t"]).code, Some(0));
-    dev.instance_in("t", "succeeded");
-    assert_eq!(dev.instances("t").len(), 1);
-    dev.stop();
+    // They use up neither the commands' descriptors nor anybody's patience.
+    let count = folder.read("runs").lines().count();
+    eventually("commands start", || (folder.read("runs").lines().count() > count + 5).then_some(()));
+    let instances = dev.instances("often");
+    assert!(instances.iter().all(|instance| instance["state"] != "failed"), "{instances:#?}");
     drop((silent, half));
+    assert_eq!(dev.cli(&["trigger", "often"]).code, Some(0));
+    dev.stop();
 }
 
 #[test]
