@@ -50,6 +50,15 @@ impl Embedded {
         Embedded { scheduler, worker, scheduler_task, worker_task }
     }
 
+    /// Waits for one of the nodes to end, which none does unless it is told to: it has broken an assertion.
+    pub(crate) async fn failed(&mut self) {
+        tokio::select! {
+            biased;
+            _ = &mut self.scheduler_task => {}
+            _ = &mut self.worker_task => {}
+        }
+    }
+
     /// Lets what runs end, writes everything down and stops. Each `interrupts` asks more urgently: the first one cancels what runs.
     pub(crate) async fn drain(mut self, mut interrupts: mpsc::Receiver<()>) {
         let _ = self.scheduler.send(ToSchedulerNode::Quiesce).await;

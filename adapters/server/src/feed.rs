@@ -1,6 +1,5 @@
 //! Tells people and the API what has been committed.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use punctual_core::batch::Batch;
@@ -12,7 +11,9 @@ use punctual_driver::ports::{Catalog, Observer, StoreError};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 
-/// Things that may wait to be printed; where more come, their number is printed instead.
+use crate::console::Console;
+
+/// Things that may wait to be put into words; where more come, their number is printed instead.
 const QUEUE_MAX: usize = 256;
 
 /// What is told.
@@ -26,20 +27,21 @@ enum News {
 #[derive(Debug)]
 pub(crate) struct Feed {
     commits: watch::Sender<u64>,
-    news: Option<mpsc::Sender<News>>,
+    trouble: watch::Sender<Option<Arc<str>>>,
+    news: Option<(mpsc::Sender<News>, Console)>,
 }
 
 impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
-        Feed { commits: watch::Sender::new(0), news: None }
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: None }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
-    pub(crate) fn printing<S: Catalog>(store: Arc<S>) -> Self {
+    pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(print(store, to_print));
-        Feed { commits: watch::Sender::new(0), news: Some(news) }
+        tokio::spawn(print(store, console.clone(), to_print));
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: Some((news, console)) }
     }
 
     /// Changes with each commit.
@@ -47,10 +49,17 @@ impl Feed {
         self.commits.subscribe()
     }
 
+    /// Why the store can't be written, while it can't.
+    pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.trouble.subscribe()
+    }
+
     fn tell(&self, news: News) {
-        if let Some(to_print) = &self.news {
-            // A terminal that can't keep up must not hold the scheduler up.
-            let _ = to_print.try_send(news);
+        // A terminal that can't keep up must not hold the scheduler up.
+        if let Some((to_print, console)) = &self.news
+            && to_print.try_send(news).is_err()
+        {
+            console.skip();
         }
     }
 }
@@ -77,15 +86,17 @@ impl Observer for Feed {
     }
 
     fn store_failed(&self, error: &StoreError) {
+        self.trouble.send_replace(Some(Arc::from(error.to_string())));
         self.tell(News::Line(format!("! {error}")));
     }
 
     fn store_recovered(&self) {
+        self.trouble.send_replace(None);
         self.tell(News::Line("  the database works again".to_owned()));
     }
 }
 
-async fn print<S: Catalog>(store: Arc<S>, mut news: mpsc::Receiver<News>) {
+async fn print<S: Catalog>(store: Arc<S>, console: Console, mut news: mpsc::Receiver<News>) {
     let mut names = Names { store, known: FxHashMap::default() };
     while let Some(item) = news.recv().await {
         let mut text = String::new();
@@ -108,8 +119,9 @@ async fn print<S: Catalog>(store: Arc<S>, mut news: mpsc::Receiver<News>) {
                 }
             }
         }
-        // Nobody reads any more: that is no reason to stop scheduling.
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        if !text.is_empty() {
+            console.print(text);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod api;
 mod bench;
 mod cli;
+mod console;
 mod embedded;
 mod feed;
 mod open;

@@ -379,6 +379,9 @@ pub(crate) fn name_problem(name: &str) -> Option<(String, String)> {
         "it has control characters".to_owned()
     } else if name.trim() != name {
         "it begins or ends with a blank".to_owned()
+    } else if matches!(name, "." | "..") {
+        // Every client takes these two out of an address, escaped or not, so the API could never be asked about such a task.
+        "it means a folder in an address".to_owned()
     } else {
         return None;
     };

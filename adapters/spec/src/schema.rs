@@ -112,6 +112,7 @@ fn task(is_defaults: bool) -> Value {
             "type": ["string", "number", "boolean"],
             "minLength": 1,
             "maxLength": core_limits::NAME_CHARS_MAX,
+            "not": { "enum": [".", ".."] },
             "description": "Unique among all tasks; no control characters, no blanks at its ends.",
         },
         "description": text("What it is for."),

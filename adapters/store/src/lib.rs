@@ -141,8 +141,10 @@ impl std::fmt::Debug for SqliteStore {
 impl SqliteStore {
     /// Opens the file, makes it where it is not there, brings it to the newest schema, and ends all leases: the lock shows that whoever had
     /// them is dead. Blocks for as long as that takes.
-    pub fn open(options: Options) -> Result<Self, StoreError> {
+    pub fn open(mut options: Options) -> Result<Self, StoreError> {
         let database = Database::new(&options.path);
+        // A file, whatever it is called: SQLite takes some relative names, such as `:memory:`, for something else.
+        options.path = std::path::absolute(&options.path).map_err(|error| database.io(&error))?;
         if !(1..=limits::PARTITIONS_MAX).contains(&options.partitions) {
             return Err(database.other(&format!("{} partitions are not between 1 and {}", options.partitions, limits::PARTITIONS_MAX)));
         }
@@ -245,6 +247,7 @@ fn open_writer(database: &Database, options: &Options) -> Result<Connection, Sto
             return Err(database.corrupt(&verdict));
         }
     }
+    schema::check(database, &connection)?;
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(error)?;
     if mode != "wal" {
         return Err(database.other(&format!("the file system allows no write-ahead log (journal mode {mode})")));

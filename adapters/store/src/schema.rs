@@ -168,6 +168,11 @@ pub(crate) fn prepare(database: &Database, connection: &mut Connection, partitio
     prepared.map_err(|error| database.error(error))
 }
 
+/// Checks that the file is ours and not newer, before anything in it is changed.
+pub(crate) fn check(database: &Database, connection: &Connection) -> Result<(), StoreError> {
+    version(database, connection).map(drop)
+}
+
 fn lay_out(connection: &Connection, partitions: u16) -> rusqlite::Result<()> {
     connection.execute("INSERT INTO meta (name, value) VALUES ('partitions', ?1)", [partitions])?;
     let mut lease = connection

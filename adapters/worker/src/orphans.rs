@@ -80,9 +80,9 @@ pub(crate) fn owner_value(marker: &str) -> String {
 mod linux {
     use std::collections::{BTreeMap, HashMap, HashSet};
     use std::time::{Duration, Instant};
-    use std::{ffi::OsStr, io};
+    use std::{ffi::OsStr, io, str::FromStr};
 
-    use punctual_core::ids::{Fence, InstanceId};
+    use punctual_core::ids::Fence;
     use rustix::process::{Pid, PidfdFlags, Signal};
 
     use super::{OWNER, Orphan};
@@ -156,9 +156,9 @@ mod linux {
             Orphan {
                 pid: self.stat.key.pid,
                 pgid: self.stat.group,
-                instance: number(&self.environment, "PUNCTUAL_INSTANCE").map(InstanceId),
-                attempt: number(&self.environment, "PUNCTUAL_ATTEMPT").and_then(|attempt| u32::try_from(attempt).ok()),
-                fence: number(&self.environment, "PUNCTUAL_FENCE").map(Fence),
+                instance: parsed(&self.environment, "PUNCTUAL_INSTANCE"),
+                attempt: parsed(&self.environment, "PUNCTUAL_ATTEMPT"),
+                fence: parsed(&self.environment, "PUNCTUAL_FENCE").map(Fence),
                 ended: false,
             }
         }
@@ -182,7 +182,7 @@ mod linux {
         }
     }
 
-    fn number(environment: &Environment, name: &str) -> Option<u64> {
+    fn parsed<T: FromStr>(environment: &Environment, name: &str) -> Option<T> {
         environment.get(name)?.to_str()?.parse().ok()
     }
 

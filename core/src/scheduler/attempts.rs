@@ -456,7 +456,7 @@ impl Scheduler {
         let cancel = live.cancel.take();
         match (end, cancel) {
             (End::Succeeded, _) => self.end(id, State::Succeeded, Cause::Finished, code, detail),
-            (_, Some((cause, why))) => self.end(id, State::Cancelled, cause, code, why.or(detail)),
+            (_, Some((cause, why))) => self.end(id, State::Cancelled, cause, code, joined(why, detail)),
             (End::FailedForGood, None) => {
                 live.row.failures += 1;
                 self.end(id, State::Failed, Cause::Finished, code, detail);
@@ -489,7 +489,7 @@ impl Scheduler {
         let may_have_begun = live.sent != Sent::NotYet;
         let detail = Some(Arc::from(why));
         if let Some((cause, asked)) = live.cancel.take() {
-            return self.end(id, State::Cancelled, cause, None, asked.or(detail));
+            return self.end(id, State::Cancelled, cause, None, joined(asked, detail));
         }
         live.row.losses += 1;
         let score = Score { failures: live.row.failures, losses: live.row.losses };
@@ -589,5 +589,17 @@ impl Scheduler {
         if let Some(connection) = connection {
             self.send(connection, ToWorker::Cancel { instance: id, fence });
         }
+    }
+}
+
+/// Who asked for the end, and how the attempt then ended.
+fn joined(asked: Option<Arc<str>>, how: Option<Arc<str>>) -> Option<Arc<str>> {
+    match (asked, how) {
+        (Some(asked), Some(how)) => {
+            let mut text = format!("{asked}; {how}");
+            text.truncate(text.floor_char_boundary(limits::DETAIL_BYTES_MAX));
+            Some(Arc::from(text))
+        }
+        (asked, how) => asked.or(how),
     }
 }

@@ -1,5 +1,7 @@
 //! What the API says when it can't do what was asked: problem details (RFC 9457) with a code that docs/errors.md explains.
 
+use std::sync::Arc;
+
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_driver::ports::StoreError;
@@ -25,6 +27,10 @@ pub(crate) enum ApiError {
     ForeignHost,
     #[error("the request comes from a page of another site: call the API from a program, without an Origin header")]
     ForeignOrigin,
+    #[error("the request's body is longer than {} bytes; pass a reference to the data instead", super::BODY_BYTES_MAX)]
+    TooLarge,
+    #[error("nothing fires for now: {reason}")]
+    Trouble { reason: Arc<str> },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -41,7 +47,8 @@ impl ApiError {
             ApiError::KeyTaken => "PUN-306",
             ApiError::ForeignHost => "PUN-307",
             ApiError::ForeignOrigin => "PUN-308",
-            ApiError::Store(_) => "PUN-309",
+            ApiError::Store(_) | ApiError::Trouble { .. } => "PUN-309",
+            ApiError::TooLarge => "PUN-312",
         }
     }
 
@@ -50,9 +57,10 @@ impl ApiError {
             ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } => StatusCode::NOT_FOUND,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::KeyTaken => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
-            ApiError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::State;
+use axum::http::StatusCode;
 use punctual_core::ids::{InstanceId, TaskId};
 use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tasks::{bad_query, checked_limit};
-use super::{Api, ApiError, views};
+use super::extract::{Asked, Body, Named, check_length};
+use super::tasks::checked_limit;
+use super::{Api, ApiError, BY_BYTES_MAX, views};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,9 +29,8 @@ pub(crate) struct Filter {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    filter: Result<Query<Filter>, QueryRejection>,
+    Asked(filter): Asked<Filter>,
 ) -> Result<Json<Value>, ApiError> {
-    let Query(filter) = filter.map_err(bad_query)?;
     let limit = checked_limit(filter.limit)?;
     let state = filter.state.map(|name| parse_state(&name)).transpose()?;
     let before = filter.before.map(|cursor| parse_cursor(&cursor)).transpose()?;
@@ -45,11 +45,11 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
     Ok(Json(views::instance_detail(&find(&api, &id).await?)))
 }
 
-pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
     let view = find(&api, &id).await?;
     let outputs = api.store.outputs(view.row.id).await?;
     let outputs: Vec<_> = outputs.iter().map(|(attempt, output)| views::output(*attempt, output)).collect();
@@ -65,15 +65,11 @@ pub(crate) struct Cancel {
 
 pub(crate) async fn cancel<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-    body: Result<Json<Cancel>, JsonRejection>,
+    Named(id): Named,
+    Body(cancel): Body<Cancel>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let cancel = match body {
-        Ok(Json(cancel)) => cancel,
-        Err(JsonRejection::MissingJsonContentType(_)) if !headers.contains_key("content-type") => Cancel::default(),
-        Err(rejection) => return Err(ApiError::BadRequest { field: "body", problem: rejection.body_text() }),
-    };
+    check_length("by", cancel.by.as_deref(), BY_BYTES_MAX)?;
+    check_length("reason", cancel.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
     let view = find(&api, &id).await?;
     if view.row.state.is_terminal() {
         return Ok((StatusCode::CONFLICT, Json(json!({ "cancelled": false, "instance": views::instance(&view) }))));

@@ -4,7 +4,9 @@
 //! machine, and a request that a web page of somebody else's sends is refused.
 
 mod error;
+mod extract;
 mod instances;
+pub(crate) mod listener;
 mod tasks;
 pub(crate) mod views;
 
@@ -30,6 +32,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 pub(crate) const PAGE_DEFAULT: usize = 50;
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// Longest name of whoever asks for something, in bytes.
+const BY_BYTES_MAX: usize = 256;
 /// How long an answer waits for the owner to apply what was asked for.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 
@@ -43,6 +47,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) scheduler: mpsc::Sender<ToSchedulerNode>,
     /// Counts commits: changes when there may be something new to read.
     pub(crate) commits: watch::Receiver<u64>,
+    /// Why the scheduler can't write, where it can't.
+    pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
     /// The version of the zone data.
     pub(crate) tzdata: Arc<str>,
 }
@@ -54,6 +60,7 @@ impl<S, C> Clone for Api<S, C> {
             clock: self.clock.clone(),
             scheduler: self.scheduler.clone(),
             commits: self.commits.clone(),
+            trouble: self.trouble.clone(),
             tzdata: self.tzdata.clone(),
         }
     }
@@ -108,6 +115,9 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
 
 async fn health<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Response, ApiError> {
     api.store.tasks(None, 1).await?;
+    if let Some(reason) = api.trouble.borrow().clone() {
+        return Err(ApiError::Trouble { reason });
+    }
     Ok(axum::Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "tzdata": &*api.tzdata })).into_response())
 }
 

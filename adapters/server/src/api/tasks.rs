@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use punctual_core::ids::InboxId;
 use punctual_core::inbox::{Submission, ordinal_of};
@@ -12,9 +11,11 @@ use punctual_core::limits;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Catalog, Clock, Submitted};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, views};
+use super::extract::{Asked, Body, Named, check_length};
+use super::{Api, ApiError, BY_BYTES_MAX, PAGE_DEFAULT, PAGE_MAX, views};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,18 +24,14 @@ pub(crate) struct Page {
     limit: Option<usize>,
 }
 
-pub(crate) async fn list<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
-    page: Result<Query<Page>, QueryRejection>,
-) -> Result<Json<Value>, ApiError> {
-    let Query(page) = page.map_err(bad_query)?;
+pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asked(page): Asked<Page>) -> Result<Json<Value>, ApiError> {
     let limit = checked_limit(page.limit)?;
     let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
     let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
     Ok(Json(json!({ "tasks": tasks.iter().map(views::task).collect::<Vec<_>>(), "next": next })))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(name): Named) -> Result<Json<Value>, ApiError> {
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
@@ -55,10 +52,9 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, P
 
 pub(crate) async fn occurrences<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    Path(name): Path<String>,
-    page: Result<Query<Page>, QueryRejection>,
+    Named(name): Named,
+    Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
-    let Query(page) = page.map_err(bad_query)?;
     let name: Arc<str> = Arc::from(name);
     if api.store.task(name.clone()).await?.is_none() {
         return Err(ApiError::NoSuchTask { name: name.to_string() });
@@ -70,8 +66,8 @@ pub(crate) async fn occurrences<S: Catalog, C: Clock>(
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trigger {
-    /// Any JSON; text is handed over as it is, everything else as its JSON text.
-    payload: Option<Value>,
+    /// Any JSON; text is handed over as it is, everything else as its JSON text, character for character.
+    payload: Option<Box<RawValue>>,
     /// In milliseconds; the trigger's own delay where it is left out.
     delay_ms: Option<u64>,
     /// Who asks, for the audit.
@@ -80,15 +76,11 @@ pub(crate) struct Trigger {
 
 pub(crate) async fn trigger<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    Path(name): Path<String>,
+    Named(name): Named,
     headers: HeaderMap,
-    body: Result<Json<Trigger>, JsonRejection>,
+    Body(trigger): Body<Trigger>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let trigger = match body {
-        Ok(Json(trigger)) => trigger,
-        Err(JsonRejection::MissingJsonContentType(_)) if !headers.contains_key("content-type") => Trigger::default(),
-        Err(rejection) => return Err(ApiError::BadRequest { field: "body", problem: rejection.body_text() }),
-    };
+    check_length("by", trigger.by.as_deref(), BY_BYTES_MAX)?;
     let key = match headers.get("idempotency-key").map(|key| key.to_str()) {
         None => None,
         Some(Ok(key)) if (1..=255).contains(&key.len()) => Some(Arc::from(key)),
@@ -110,11 +102,8 @@ pub(crate) async fn trigger<S: Catalog, C: Clock>(
     Ok((status, Json(accepted(&api, entry).await?)))
 }
 
-fn submission(payload: Option<Value>, delay_ms: Option<u64>, key: Option<Arc<str>>) -> Result<Submission, ApiError> {
-    let payload = payload.map(|payload| match payload {
-        Value::String(text) => text,
-        other => other.to_string(),
-    });
+fn submission(payload: Option<Box<RawValue>>, delay_ms: Option<u64>, key: Option<Arc<str>>) -> Result<Submission, ApiError> {
+    let payload = payload.map(|payload| serde_json::from_str::<String>(payload.get()).unwrap_or_else(|_| payload.get().to_owned()));
     if payload.as_ref().is_some_and(|payload| payload.len() > limits::PAYLOAD_BYTES_MAX) {
         let problem = format!("is longer than {} bytes; pass a reference to the data instead", limits::PAYLOAD_BYTES_MAX);
         return Err(ApiError::BadRequest { field: "payload", problem });
@@ -139,8 +128,4 @@ pub(crate) fn checked_limit(limit: Option<usize>) -> Result<usize, ApiError> {
         limit if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
         limit => Err(ApiError::BadRequest { field: "limit", problem: format!("{limit} is not within 1 to {PAGE_MAX}") }),
     }
-}
-
-pub(crate) fn bad_query(rejection: QueryRejection) -> ApiError {
-    ApiError::BadRequest { field: "query", problem: rejection.body_text() }
 }

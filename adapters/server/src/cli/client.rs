@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::header::HeaderValue;
 use serde_json::Value;
 
 /// Where the API is.
@@ -22,6 +23,8 @@ pub(crate) enum ClientError {
     Unreachable { api: String, reason: String },
     #[error("PUN-402: {api} answers, but not as Punctual does ({reason}). Name Punctual's address with --api")]
     NotPunctual { api: String, reason: String },
+    #[error("PUN-305: {field}: {problem}")]
+    Unfit { field: &'static str, problem: &'static str },
     #[error("{code}: {detail}")]
     Refused { code: String, detail: String, problem: Value },
 }
@@ -31,10 +34,21 @@ impl ClientError {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             ClientError::Refused { problem, .. } => problem.clone(),
+            ClientError::Unfit { .. } => serde_json::json!({ "code": "PUN-305", "detail": self.to_string() }),
             ClientError::Unreachable { .. } => serde_json::json!({ "code": "PUN-401", "detail": self.to_string() }),
             ClientError::NotPunctual { .. } => serde_json::json!({ "code": "PUN-402", "detail": self.to_string() }),
         }
     }
+}
+
+/// Longest wait for an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The client asks for TLS settings, though the API speaks plain HTTP on loopback and other addresses are refused.
+fn trusts_nobody() -> rustls::ClientConfig {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let versions = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    versions.expect("the provider knows them").with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
 }
 
 /// A client of one address.
@@ -46,8 +60,8 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(args: &ApiArgs) -> Self {
         // Always this machine: a proxy from the environment would not find it.
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client without TLS options");
-        Client { api: args.api.trim_end_matches('/').to_owned(), http }
+        let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(trusts_nobody()).timeout(ANSWER_TIME_MAX).build();
+        Client { api: args.api.trim_end_matches('/').to_owned(), http: http.expect("a client without options of the system's") }
     }
 
     pub(crate) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
@@ -59,6 +73,8 @@ impl Client {
         let url = self.url(path)?;
         let mut request = self.http.post(url).header("content-type", "application/json").body(body.to_string());
         if let Some(key) = key {
+            let key = HeaderValue::from_str(key)
+                .map_err(|_| ClientError::Unfit { field: "--key", problem: "must be 1 to 255 visible ASCII characters" })?;
             request = request.header("idempotency-key", key);
         }
         self.answer(request).await
@@ -66,8 +82,15 @@ impl Client {
 
     /// Names may hold anything, so each part of the path is escaped.
     fn url(&self, path: &[&str]) -> Result<reqwest::Url, ClientError> {
+        // The rules for addresses take these two away, even when they are escaped.
+        if path.iter().any(|part| matches!(*part, "" | "." | "..")) {
+            return Err(ClientError::Unfit { field: "name or id", problem: "nothing has a name that is empty, `.` or `..`" });
+        }
         let not_an_address = |reason: &str| ClientError::Unreachable { api: self.api.clone(), reason: reason.to_owned() };
         let mut url = reqwest::Url::parse(&self.api).map_err(|error| not_an_address(&error.to_string()))?;
+        if url.scheme() != "http" {
+            return Err(not_an_address("its addresses begin with http://"));
+        }
         url.path_segments_mut().map_err(|()| not_an_address("not an address"))?.pop_if_empty().extend(["api", "v1"]).extend(path);
         Ok(url)
     }

@@ -1,6 +1,6 @@
 //! `punctual dev`: everything in one process.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,16 @@ use std::time::Duration;
 use punctual_core::ids::WorkerId;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
+use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, Options};
 use tokio::sync::mpsc;
 
 use super::Exit;
 use super::output::Output;
+use crate::api::listener::BoundedListener;
 use crate::api::{self, Api};
+use crate::console::Console;
 use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
@@ -39,25 +42,33 @@ pub(crate) struct DevArgs {
 
 /// From the stop signal to the kill of what an earlier run has left behind.
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+/// How long the end waits for a slow terminal.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl DevArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        super::block_on(self.serve(), output)
-    }
-
-    async fn serve(&self) -> anyhow::Result<Exit> {
-        if !is_loopback(self.listen.ip()) {
-            anyhow::bail!(
+        if !self.listen.ip().is_loopback() {
+            output.remark(format_args!(
                 "PUN-310: the API has no sign-in yet, so it listens on loopback only; use --listen 127.0.0.1:{}",
                 self.listen.port()
-            );
+            ));
+            return Exit::Refused;
         }
         let zones = Arc::new(Zones::load());
-        let file = match punctual_spec::file::read_file(&self.file, &zones) {
-            Ok(file) => file,
+        match punctual_spec::file::read_file(&self.file, &zones) {
+            Ok(file) => super::block_on(self.serve(&file, zones), output),
             Err(problems) => {
-                eprintln!("{problems}");
-                return Ok(Exit::Refused);
+                output.remark(problems);
+                Exit::Refused
+            }
+        }
+    }
+
+    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>) -> anyhow::Result<Exit> {
+        let said = if self.quiet { None } else { Some(Console::start()?) };
+        let say = |text: &str| {
+            if let Some(console) = &said {
+                console.print(format!("{text}\n"))
             }
         };
         let listener = tokio::net::TcpListener::bind(self.listen).await.map_err(|error| {
@@ -70,73 +81,75 @@ impl DevArgs {
         let store = Arc::new(open::store(&self.db, &zones)?);
         let clock = Arc::new(SystemClock::new());
         let marker = marker(&self.db);
-        self.end_orphans(&marker).await;
+        end_orphans(&marker, say).await;
 
         let documents =
             file.tasks.iter().map(|task| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) });
         let source: Arc<str> = Arc::from("file");
         let by = Arc::from(format!("file {}", self.file.display()));
         let applied = store.apply(source, by, documents.collect(), false, clock.now().wall).await?;
-        self.say(&format!("Punctual {}, time zones {}, database {}", env!("CARGO_PKG_VERSION"), zones.version(), self.db.display()));
-        self.say(&describe(&applied));
+        say(&format!("Punctual {}, time zones {}, database {}", env!("CARGO_PKG_VERSION"), zones.version(), self.db.display()));
+        say(&describe(&applied));
 
-        let feed = Arc::new(if self.quiet { Feed::quiet() } else { Feed::printing(store.clone()) });
-        let commits = feed.commits();
+        let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
+        let (commits, trouble) = (feed.commits(), feed.trouble());
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
+        let interrupts = interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         let tzdata = Arc::from(zones.version());
-        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, tzdata });
+        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, trouble, tzdata });
+        let listener = BoundedListener::new(listener);
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
-        self.say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
+        say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
 
-        let interrupts = interrupts()?;
-        self.wait_and_drain(node, interrupts).await;
+        let ended = wait_and_drain(node, interrupts, say).await;
         serving.abort();
-        self.say("Stopped; everything is written down.");
-        Ok(Exit::Done)
-    }
-
-    async fn wait_and_drain(&self, node: Embedded, mut interrupts: mpsc::Receiver<()>) {
-        let _ = interrupts.recv().await;
-        self.say("\nStopping: what runs may end. Ctrl-C again cancels it.");
-        let (urge, urged) = mpsc::channel(1);
-        let draining = node.drain(urged);
-        tokio::pin!(draining);
-        let mut urge = Some(urge);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut draining => return,
-                _ = interrupts.recv() => match urge.take() {
-                    Some(urge) => {
-                        self.say("Cancelling what runs. Ctrl-C again stops at once; the next start makes up for it.");
-                        let _ = urge.send(()).await;
-                    }
-                    None => std::process::exit(130),
-                },
-            }
+        if ended.is_ok() {
+            say("Stopped; everything is written down.");
         }
-    }
-
-    /// An earlier run that was killed may have left commands running: they are ended before anything is started again.
-    async fn end_orphans(&self, marker: &str) {
-        match punctual_worker::end_orphans(marker, ORPHAN_GRACE).await {
-            Ok(orphans) if orphans.is_empty() => {}
-            Ok(orphans) => self.say(&format!("Ended {} processes that an earlier run had left behind.", orphans.len())),
-            Err(error) => eprintln!("Processes that an earlier run may have left behind can't be looked for: {error}"),
+        if let Some(console) = &said {
+            console.flush(LAST_WORDS_TIME_MAX).await;
         }
+        ended.map(|()| Exit::Done)
     }
+}
 
-    fn say(&self, text: &str) {
-        use std::io::Write;
-        if !self.quiet {
-            let _ = writeln!(std::io::stdout().lock(), "{text}");
+async fn wait_and_drain(mut node: Embedded, mut interrupts: mpsc::Receiver<()>, say: impl Fn(&str)) -> anyhow::Result<()> {
+    tokio::select! {
+        biased;
+        _ = interrupts.recv() => {}
+        () = node.failed() => anyhow::bail!(
+            "PUN-313: the scheduler has met a state that it holds for impossible and has stopped. Start it again: it reads everything anew. \
+             Please report what it said above"
+        ),
+    }
+    say("\nStopping: what runs may end. Ctrl-C again cancels it.");
+    let (urge, urged) = mpsc::channel(1);
+    let draining = node.drain(urged);
+    tokio::pin!(draining);
+    let mut urge = Some(urge);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut draining => return Ok(()),
+            _ = interrupts.recv() => match urge.take() {
+                Some(urge) => {
+                    say("Cancelling what runs. Ctrl-C again stops at once; the next start makes up for it.");
+                    let _ = urge.send(()).await;
+                }
+                None => std::process::exit(130),
+            },
         }
     }
 }
 
-fn is_loopback(address: IpAddr) -> bool {
-    address.is_loopback()
+/// An earlier run that was killed may have left commands running: they are ended before anything is started again.
+async fn end_orphans(marker: &str, say: impl Fn(&str)) {
+    match punctual_worker::end_orphans(marker, ORPHAN_GRACE).await {
+        Ok(orphans) if orphans.is_empty() => {}
+        Ok(orphans) => say(&format!("Ended {} processes that an earlier run had left behind.", orphans.len())),
+        Err(error) => say(&format!("! processes that an earlier run may have left behind can't be looked for: {error}")),
+    }
 }
 
 /// Tells the commands of this database from those of any other.

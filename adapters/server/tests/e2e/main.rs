@@ -1,0 +1,19 @@
+//! The built binary as a real process on a database of its own: what a user gets, what goes wrong, and what is left after `kill -9`.
+
+mod dev;
+mod kill9;
+mod support;
+mod trouble;
+
+use std::path::Path;
+
+#[test]
+fn no_test_file_is_forgotten() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e");
+    let main = std::fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap();
+        assert!(module == "main" || main.contains(&format!("mod {module};")), "{name} is not run");
+    }
+}
