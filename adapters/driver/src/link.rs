@@ -137,3 +137,54 @@ async fn join(connection: ConnectionId, scheduler: &mpsc::Sender<ToSchedulerNode
         end = downwards => end,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_held_and_comes_in_order() {
+        let (link, mut peer) = mpsc::channel(1);
+        let mut outbox = Outbox::new(link);
+        for number in 0..5 {
+            outbox.send(vec![number]).expect("held, not cut off");
+        }
+        assert!(outbox.is_behind());
+        assert_eq!(peer.recv().await, Some(vec![0]));
+        outbox.flush().expect("there is room now");
+        assert!(!outbox.is_behind());
+        assert_eq!(peer.recv().await, Some(vec![1, 2, 3, 4]));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_never_reads_is_cut_off_in_the_end() {
+        let (link, _peer) = mpsc::channel(1);
+        let mut outbox = Outbox::new(link);
+        outbox.send(vec![0]).expect("there is room");
+        outbox.send(vec![0; HELD_MESSAGES_MAX]).expect("held");
+        outbox.send(vec![0]).expect_err("too much");
+    }
+
+    #[tokio::test]
+    async fn nodes_that_were_cut_off_are_joined_again() {
+        let (to_scheduler, mut scheduler) = mpsc::channel(8);
+        let (to_worker, mut worker) = mpsc::channel(8);
+        let joined = tokio::spawn(in_process(to_scheduler, to_worker));
+        for number in 1..=3 {
+            let expected = ConnectionId(number);
+            let Some(ToSchedulerNode::Connected(connection, _link)) = scheduler.recv().await else { panic!("not joined") };
+            assert_eq!(connection, expected);
+            let Some(ToWorkerNode::Connected(connection, link)) = worker.recv().await else { panic!("not joined") };
+            assert_eq!(connection, expected);
+            link.send(vec![ToScheduler::Heartbeat]).await.expect("joined");
+            let Some(ToSchedulerNode::Messages(connection, messages)) = scheduler.recv().await else { panic!("no message") };
+            assert_eq!((connection, messages), (expected, vec![ToScheduler::Heartbeat]));
+            // The worker lets go: both learn of it.
+            drop(link);
+            assert!(matches!(worker.recv().await, Some(ToWorkerNode::Disconnected(gone)) if gone == expected));
+            assert!(matches!(scheduler.recv().await, Some(ToSchedulerNode::Disconnected(gone)) if gone == expected));
+        }
+        drop((scheduler, worker));
+        joined.await.expect("it ends when the nodes do");
+    }
+}
