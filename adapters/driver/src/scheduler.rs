@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome};
@@ -23,6 +23,11 @@ const EVENTS_AT_ONCE: usize = 64;
 /// First and longest wait before the store is tried again.
 const STORE_RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
+/// Reading the store fails.
+const READS: u8 = 1;
+/// Writing to the store fails.
+const WRITES: u8 = 2;
+
 /// A scheduler node: the machine and what it is connected to.
 pub struct SchedulerNode<S, C, O> {
     machine: Scheduler,
@@ -36,7 +41,8 @@ struct World<S, C, O> {
     clock: Arc<C>,
     observer: Arc<O>,
     answers: mpsc::UnboundedSender<Event>,
-    store_fails: Arc<AtomicBool>,
+    /// What of the store has failed last: [`READS`] and [`WRITES`].
+    store_fails: Arc<AtomicU8>,
 }
 
 impl<S, C, O> Clone for World<S, C, O> {
@@ -166,13 +172,16 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
             Command::AcquireLeases(partitions) => self.acquire(partitions).await,
             Command::RenewLeases(leases) => self.renew(leases).await,
             Command::ReleaseLeases(leases) => {
-                let _ = self.store.release(leases).await.inspect_err(|error| self.failed(error));
+                let _ = self.store.release(leases).await.inspect_err(|error| self.failed(WRITES, error));
             }
             Command::LoadSnapshot { partition, epoch } => {
                 let event = match self.store.snapshot(partition).await {
-                    Ok(snapshot) => Event::SnapshotLoaded { partition, epoch, snapshot },
+                    Ok(snapshot) => {
+                        self.recovered(READS);
+                        Event::SnapshotLoaded { partition, epoch, snapshot }
+                    }
                     Err(error) => {
-                        self.failed(&error);
+                        self.failed(READS, &error);
                         Event::SnapshotFailed { partition, epoch }
                     }
                 };
@@ -181,7 +190,7 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
             Command::Commit(batch) => self.commit(batch).await,
             Command::ReadInbox { partitions, after } => {
                 let page = self.store.read_inbox(partitions, after, limits::INBOX_READ_MAX).await;
-                let page = page.inspect_err(|error| self.failed(error)).unwrap_or_default();
+                let page = page.inspect(|_| self.recovered(READS)).inspect_err(|error| self.failed(READS, error)).unwrap_or_default();
                 self.answer(Event::InboxRead { entries: page.entries, more: page.more });
             }
             Command::Send { .. } | Command::Alert(_) | Command::Stopped => unreachable!("carried out by the loop itself"),
@@ -193,7 +202,7 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
         let asked = partitions.clone();
         match self.store.acquire(self.config.replica.clone(), partitions, limits::PARTITION_LEASE, now.wall).await {
             Ok(answers) => {
-                self.recovered();
+                self.recovered(WRITES);
                 let mut refused = Vec::new();
                 for answer in answers {
                     match answer {
@@ -208,7 +217,7 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
                 }
             }
             Err(error) => {
-                self.failed(&error);
+                self.failed(WRITES, &error);
                 self.answer(Event::LeaseRefused { partitions: asked });
             }
         }
@@ -218,11 +227,11 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
         let now = self.clock.now();
         match self.store.renew(leases.clone(), limits::PARTITION_LEASE, now.wall).await {
             Ok(lost) => {
-                self.recovered();
+                self.recovered(WRITES);
                 self.answer(Event::LeasesRenewed { requested_at: now.monotonic, asked: leases, lost });
             }
             // No answer is no renewal: the machine stops trusting its leases in time.
-            Err(error) => self.failed(&error),
+            Err(error) => self.failed(WRITES, &error),
         }
     }
 
@@ -233,18 +242,18 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
             match self.store.commit(batch.clone()).await {
                 Ok(outcome) => break outcome,
                 Err(error) if error.is_passing() => {
-                    self.failed(&error);
+                    self.failed(WRITES, &error);
                     sleep(wait).await;
                     wait = (wait * 2).min(STORE_RETRY[1]);
                 }
                 Err(error) => {
-                    self.failed(&error);
+                    self.failed(WRITES, &error);
                     break CommitOutcome::Unknown { reason: Arc::from(error.to_string()) };
                 }
             }
         };
         if outcome == CommitOutcome::Committed {
-            self.recovered();
+            self.recovered(WRITES);
             self.observer.committed(&batch);
         }
         let commit = batch.id;
@@ -258,14 +267,15 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
         let _ = self.answers.send(event);
     }
 
-    fn failed(&self, error: &StoreError) {
-        if !self.store_fails.swap(true, Ordering::Relaxed) {
+    /// A trouble is told once. Reads and writes fail and recover apart from each other: a write that works says nothing about reads.
+    fn failed(&self, what: u8, error: &StoreError) {
+        if self.store_fails.fetch_or(what, Ordering::Relaxed) == 0 {
             self.observer.store_failed(error);
         }
     }
 
-    fn recovered(&self) {
-        if self.store_fails.load(Ordering::Relaxed) && self.store_fails.swap(false, Ordering::Relaxed) {
+    fn recovered(&self, what: u8) {
+        if self.store_fails.load(Ordering::Relaxed) & what != 0 && self.store_fails.fetch_and(!what, Ordering::Relaxed) == what {
             self.observer.store_recovered();
         }
     }
