@@ -127,6 +127,31 @@ fn a_newer_and_a_damaged_database_are_refused() {
 }
 
 #[test]
+fn damage_while_it_runs_is_said_once_and_stops_no_command_to_end_it() {
+    let folder = Folder::with(OFTEN);
+    let mut dev = folder.dev();
+    dev.instance_in("often", "succeeded");
+    for name in ["punctual.db", "punctual.db-wal"] {
+        let mut file = OpenOptions::new().write(true).open(folder.path(name)).unwrap();
+        file.write_all(&vec![0xa5; 400 << 10]).unwrap();
+    }
+    dev.says("PUN-204: ");
+    request(dev.address(), "GET", "/health", &[], b"").check_refusal(503, "PUN-309");
+    // Longer than it takes to try again, several times.
+    within(Duration::from_secs(5), || None::<()>);
+    let told = dev.told();
+    assert!(told.matches("PUN-204").count() <= 2 && !told.contains("panicked"), "{told}");
+    for _ in 0..3 {
+        if dev.poll().is_none() {
+            dev.signal(rustix::process::Signal::INT);
+            within(Duration::from_secs(3), || dev.poll());
+        }
+    }
+    assert!(dev.ended().code().is_some_and(|code| code == 0 || code == 130), "{}", dev.told());
+    assert!(folder.refused(&[]).starts_with("PUN-204: "));
+}
+
+#[test]
 fn another_programs_lock_is_said_once_and_waited_for() {
     let folder = Folder::with(OFTEN);
     let dev = folder.dev();
