@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_core::ids::WorkerId;
+use punctual_core::ids::{InboxId, PartitionId, WorkerId};
+use punctual_core::inbox::{InboxEntry, Request};
+use punctual_core::limits;
 use punctual_driver::clock::SystemClock;
-use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
+use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, Options};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Exit;
 use super::output::Output;
@@ -42,6 +44,8 @@ pub(crate) struct DevArgs {
 
 /// From the stop signal to the kill of what an earlier run has left behind.
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
+/// How long the start waits for the scheduler to take the file's tasks over.
+const TAKEOVER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the end waits for a slow terminal.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -96,6 +100,8 @@ impl DevArgs {
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
         let interrupts = interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
+        // Who is told of the API may ask it for what the file says.
+        let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits.clone())).await;
         let tzdata = Arc::from(zones.version());
         let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, trouble, tzdata });
         let listener = BoundedListener::new(listener);
@@ -111,6 +117,27 @@ impl DevArgs {
             console.flush(LAST_WORDS_TIME_MAX).await;
         }
         ended.map(|()| Exit::Done)
+    }
+}
+
+/// Waits until the scheduler has applied every definition in its inbox.
+async fn definitions_taken_over<S: Store>(store: &S, mut commits: watch::Receiver<u64>) {
+    let is_definition = |entry: &InboxEntry| matches!(entry.request, Request::DefinitionChanged { .. });
+    loop {
+        commits.mark_unchanged();
+        let mut after = InboxId(0);
+        let has_definition = loop {
+            let partitions = (0..store.partitions()).map(PartitionId).collect();
+            let Ok(page) = store.read_inbox(partitions, after, limits::INBOX_READ_MAX).await else { break true };
+            match page.entries.last() {
+                _ if page.entries.iter().any(is_definition) => break true,
+                Some(last) if page.more => after = last.id,
+                _ => break false,
+            }
+        };
+        if !has_definition || commits.changed().await.is_err() {
+            return;
+        }
     }
 }
 
