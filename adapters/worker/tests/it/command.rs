@@ -66,7 +66,7 @@ async fn a_death_by_signal_has_no_code_and_names_the_signal() {
 async fn the_program_is_told_about_the_attempt() {
     let line = r#"printf '%s|' "$PUNCTUAL_INSTANCE" "$PUNCTUAL_ATTEMPT" "$PUNCTUAL_FENCE" "$PUNCTUAL_KEY" "$PUNCTUAL_TASK" "$PUNCTUAL_FIRE_TIME" "$PUNCTUAL_WORKER" "$MINE""#;
     let ended = run("command", json!({"shell": line, "env": {"MINE": "x=y", "PUNCTUAL_FENCE": "999"}})).await;
-    assert_eq!(text(&ended.output), "42|3|77|5/2023-11-14T22:13:20.5Z/0|每日对账 \u{7}|2023-11-14T22:13:20.5Z|w1|x=y|");
+    assert_eq!(text(&ended.output), "0-42|3|77|5/2023-11-14T22:13:20.5Z/0|每日对账 \u{7}|2023-11-14T22:13:20.5Z|w1|x=y|");
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn a_call_is_made_as_the_task_says() {
     for (name, value) in [
         ("X-Mine", "a b"),
         ("Authorization", "Bearer t"),
-        ("PUNCTUAL-Instance", "42"),
+        ("PUNCTUAL-Instance", "0-42"),
         ("PUNCTUAL-Attempt", "3"),
         ("PUNCTUAL-Fence", "77"),
         ("PUNCTUAL-Fire-Time", "2023-11-14T22:13:20.5Z"),

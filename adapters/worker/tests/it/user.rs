@@ -29,7 +29,7 @@ async fn root_runs_programs_as_others_and_others_are_told_that_they_cannot() {
     let ended = run("command", json!({"shell": line, "user": "nobody", "env": {"MINE": "a  'b"}, "stdin": "in"})).await;
     assert_eq!(ended.end, End::Succeeded, "{ended:?}");
     let lines: Vec<&str> = text(&ended.output).lines().collect();
-    assert_eq!([lines[0], lines[2], lines[3], lines[4]], ["nobody", "42", "a  'b", "in"]);
+    assert_eq!([lines[0], lines[2], lines[3], lines[4]], ["nobody", "0-42", "a  'b", "in"]);
     assert_ne!(lines[1], std::env::var("HOME").unwrap_or_default(), "not the home of root");
 
     let ended = run("command", json!({"argv": ["sh", "-c", "kill -9 $$"], "user": "nobody"})).await;
