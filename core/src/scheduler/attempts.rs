@@ -540,7 +540,7 @@ impl Scheduler {
         live.change(State::Created, Cause::Returned, now);
         live.row.attempt -= 1;
         live.row.worker = None;
-        self.ready.push_front(&live.definition.handler.name, live.definition.band, id);
+        self.make_ready_again(id);
         self.workers.release(id);
         self.mark_instance(id);
     }

@@ -263,7 +263,7 @@ impl Scheduler {
         if let Some(task) = self.tasks.get_mut(&live.row.task) {
             task.instances.get_or_insert_default().in_progress.insert(id);
         }
-        self.ready.push(&live.definition.handler.name, live.definition.band, id);
+        self.make_ready(id);
     }
 
     fn enter_queue(&mut self, id: InstanceId) {
@@ -287,7 +287,7 @@ impl Scheduler {
         match live.row.state {
             State::Retrying => {
                 live.change(State::Created, Cause::BackoffElapsed, now);
-                self.ready.push(&live.definition.handler.name, live.definition.band, id);
+                self.make_ready(id);
                 self.mark_instance(id);
             }
             State::Waiting => self.delay_elapsed(id),

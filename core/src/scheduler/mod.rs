@@ -490,7 +490,7 @@ impl Scheduler {
         self.instances_due();
         // What people want comes before what fires by itself: an edit that was made before a fire time counts for it.
         self.apply_inbox();
-        self.arm_new_partitions();
+        self.open_new_partitions();
         self.fire_due();
         if self.phase == Phase::Working {
             self.assign_ready();

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::batch::Snapshot;
-use crate::definition::Blocking;
+use crate::definition::{Band, Blocking};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{Epoch, Fence, InstanceId, PartitionId, TaskId};
 use crate::instance::{Cause, InstanceRow, State};
 use crate::limits;
+use crate::ready_queue::ReadyQueue;
 use crate::scheduler::{Alert, Armed, Command, Live, Removed, Scheduler, Sent, Task};
 use crate::time::{Millis, Monotonic, Timestamp};
 
@@ -51,11 +52,14 @@ enum Phase {
     Owned,
 }
 
-/// A partition that was loaded and whose cursors are not armed yet.
+/// A partition that was loaded and whose inbox has not been read yet. What people asked for while nobody owned it comes first: until then
+/// no cursor is armed and nothing is assigned.
 #[derive(Debug)]
 pub(super) struct NewPartition {
     id: PartitionId,
     tasks: Vec<TaskId>,
+    /// Instances that are ready for a worker.
+    ready: Vec<InstanceId>,
     inbox_was_read: bool,
 }
 
@@ -253,6 +257,8 @@ impl Scheduler {
             };
             self.tasks.insert(record.task, Box::new(task));
         }
+        // An edit that nobody has applied yet may have been made before the cursors come.
+        self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
         let mut interrupted = false;
         let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
@@ -266,8 +272,6 @@ impl Scheduler {
         for task in busy_tasks {
             self.take_up_limit(task);
         }
-        // Cursors are armed when the inbox has been read: an edit that nobody has applied yet may have been made before they come.
-        self.new_partitions.push(NewPartition { id, tasks, inbox_was_read: false });
         if interrupted {
             self.ask_workers_for_accounts();
         }
@@ -281,15 +285,34 @@ impl Scheduler {
         }
     }
 
-    /// Arms the cursors of partitions whose inbox has been read.
-    pub(super) fn arm_new_partitions(&mut self) {
+    /// Puts an instance last in its band of the ready queue, at once or when its partition's inbox has been read.
+    pub(super) fn make_ready(&mut self, id: InstanceId) {
+        self.enqueue(id, ReadyQueue::push);
+    }
+
+    /// Puts an instance that was taken from the ready queue first in its band again.
+    pub(super) fn make_ready_again(&mut self, id: InstanceId) {
+        self.enqueue(id, ReadyQueue::push_front);
+    }
+
+    fn enqueue(&mut self, id: InstanceId, push: impl FnOnce(&mut ReadyQueue, &Arc<str>, Band, InstanceId)) {
+        if let Some(new) = self.new_partitions.iter_mut().find(|new| new.id == id.partition()) {
+            return new.ready.push(id);
+        }
+        let Some(live) = self.instances.get(&id) else { return };
+        push(&mut self.ready, &live.definition.handler.name, live.definition.band, id);
+    }
+
+    /// Lets partitions whose inbox has been read begin: their cursors are armed and their instances wait for workers.
+    pub(super) fn open_new_partitions(&mut self) {
         if self.new_partitions.is_empty() {
             return;
         }
         let (ready, rest) = std::mem::take(&mut self.new_partitions).into_iter().partition(|new: &NewPartition| new.inbox_was_read);
         self.new_partitions = rest;
-        for task in ready.into_iter().flat_map(|new: NewPartition| new.tasks) {
-            self.arm_loaded_task(task);
+        for new in ready {
+            new.tasks.into_iter().for_each(|task| self.arm_loaded_task(task));
+            new.ready.into_iter().for_each(|instance| self.make_ready(instance));
         }
     }
 
@@ -343,11 +366,13 @@ impl Scheduler {
             cancel_requests: Vec::new(),
         };
         match state {
-            State::Created => self.ready.push(&live.definition.handler.name, live.definition.band, id),
             State::Dispatched | State::Running => self.workers.expect(live.row.worker.as_ref(), id, self.now.monotonic),
             _ => {}
         }
         self.instances.insert(id, live);
+        if state == State::Created {
+            self.make_ready(id);
+        }
         if let Some(due_in) = due_in {
             self.arm_instance(id, due_in);
         }

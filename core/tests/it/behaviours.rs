@@ -753,3 +753,25 @@ fn a_silent_worker_gets_nothing() {
     let row = world.rows("a")[0];
     assert_eq!((row.state, row.losses), (State::Created, 1), "one lease, one loss");
 }
+
+/// What was running when the scheduler died, and whose task was removed before it came back, is not begun again.
+#[test]
+fn what_a_dead_scheduler_left_is_not_begun_again_once_its_task_is_removed() {
+    let mut world = World::settled(1);
+    // The worker's account is there long before the inbox.
+    world.store_latency = 50;
+    world.define(task("a", Trigger::Manual));
+    world.run(SECOND);
+    world.trigger("a", None);
+    world.script("a", &[takes(MINUTE)]);
+    world.run(SECOND);
+    assert_eq!(world.states("a"), [State::Running]);
+    world.crash_replica(0);
+    world.crash_worker(0);
+    world.remove("a");
+    world.start_replica(0);
+    world.start_worker(0);
+    world.run(MINUTE);
+    assert_eq!((world.states("a"), world.began.len()), (vec![State::Cancelled], 1));
+    world.assert_sound();
+}
