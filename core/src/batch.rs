@@ -9,7 +9,7 @@ use crate::occurrence::Occurrence;
 use crate::time::Timestamp;
 
 /// One transaction: all of it or nothing, and nothing unless every lease that it relies on still holds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Batch {
     /// Names the commit in its outcome.
     pub id: CommitId,
@@ -42,7 +42,7 @@ impl Batch {
 }
 
 /// A lease that a batch relies on: refused unless the partition's row has this epoch. Written with it: `commit_seq` and `sequence`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseCheck {
     /// The partition.
     pub partition: PartitionId,
@@ -55,7 +55,7 @@ pub struct LeaseCheck {
 }
 
 /// A changed instance: refused unless the row has this state and fence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct InstanceUpdate {
     /// The state that the store holds.
     pub expected_state: State,
@@ -66,7 +66,7 @@ pub struct InstanceUpdate {
 }
 
 /// The owner's own record of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaskWrite {
     /// The task.
     pub task: TaskId,
@@ -82,7 +82,7 @@ pub struct TaskWrite {
 }
 
 /// What an attempt wrote, up to a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptOutput {
     /// The instance.
     pub instance: InstanceId,
@@ -93,7 +93,7 @@ pub struct AttemptOutput {
 }
 
 /// Captured output: both streams as they came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Output {
     /// What was kept: the beginning and, where that was too much, the end.
     pub bytes: Vec<u8>,

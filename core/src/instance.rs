@@ -207,7 +207,7 @@ impl Cause {
 }
 
 /// One change of state: a value of the audit log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transition {
     /// The state before; `None` for the first.
     pub from: Option<State>,
@@ -255,7 +255,7 @@ impl Origin {
 }
 
 /// A worker in one of its lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRef {
     /// Which worker.
     pub id: WorkerId,
@@ -264,7 +264,7 @@ pub struct WorkerRef {
 }
 
 /// An instance as the store keeps it. Its owner writes it whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InstanceRow {
     /// Its id; names its partition.
     pub id: InstanceId,

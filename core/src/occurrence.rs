@@ -7,7 +7,7 @@ use crate::ids::{InstanceId, TaskId, Version};
 use crate::time::Timestamp;
 
 /// The fate of one fire time, or of several in a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Occurrence {
     /// The task.
     pub task: TaskId,

@@ -1,0 +1,8 @@
+//! The simulated world.
+//!
+//! A [`plan`] says what happens, drawn from a seed or read from a file. A world carries it out: the tabletop world drives the core's
+//! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
+//! [`history`], and the same properties judge it.
+
+pub mod history;
+pub mod plan;
