@@ -124,7 +124,8 @@ impl Pair {
 
     fn carry_out(&mut self, command: scheduler::Command) {
         match command {
-            scheduler::Command::AcquireLeases(partitions) => {
+            scheduler::Command::Beat => self.tell(scheduler::Event::MembersSeen { members: vec![ReplicaId("bench".into())] }),
+            scheduler::Command::AcquireLeases { partitions, .. } => {
                 for partition in partitions {
                     let requested_at = Monotonic(self.now);
                     self.tell(scheduler::Event::LeaseGranted { partition, epoch: Epoch(1), commit_seq: 0, sequence: 0, requested_at });
@@ -146,7 +147,7 @@ impl Pair {
             scheduler::Command::Send { messages, .. } => {
                 self.worker.handle_event(Monotonic(self.now), worker::Event::Messages { connection: LINK, messages });
             }
-            scheduler::Command::RenewLeases(_) | scheduler::Command::ReleaseLeases(_) => {}
+            scheduler::Command::RenewLeases(_) | scheduler::Command::ReleaseLeases { .. } => {}
             scheduler::Command::Alert(alert) => panic!("{alert:?}"),
             scheduler::Command::Stopped => {}
         }

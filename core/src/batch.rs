@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::definition::TaskDefinition;
-use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, TaskId, Version};
+use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::instance::{InstanceRow, State};
 use crate::occurrence::Occurrence;
 use crate::time::Timestamp;
@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 pub struct Batch {
     /// Names the commit in its outcome.
     pub id: CommitId,
+    /// The replica that wrote it: the owner of all the leases.
+    pub replica: ReplicaId,
     /// The leases relied on, in the order of their partitions.
     pub leases: Vec<LeaseCheck>,
     /// New instances.
@@ -41,7 +43,9 @@ impl Batch {
     }
 }
 
-/// A lease that a batch relies on: refused unless the partition's row has this epoch. Written with it: `commit_seq` and `sequence`.
+/// A lease that a batch relies on: refused unless the partition's row has this epoch, belongs to the batch's replica, and has exactly one
+/// commit less: so a store that has lost commits, or has some that its owner doesn't know of, takes none. Written with it: `commit_seq` and
+/// `sequence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseCheck {
     /// The partition.

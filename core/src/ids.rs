@@ -112,7 +112,7 @@ impl fmt::Display for WorkerId {
 }
 
 /// The id of a scheduler replica.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub Arc<str>);
 
 impl fmt::Display for ReplicaId {

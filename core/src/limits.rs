@@ -55,6 +55,10 @@ pub const PARTITION_LEASE: Millis = Millis::from_secs(10);
 /// An owner stops trusting its lease this long before it ends.
 pub const PARTITION_LEASE_MARGIN: Millis = Millis::from_secs(1);
 
+/// A fence that is further ahead than this of what was given out is not one that the store has forgotten: no worker can make an owner use
+/// its numbers up.
+pub const LOST_TAIL_MAX: u64 = 1 << 24;
+
 /// Most rows that a batch takes on before the engine stops taking in new work until a commit has ended.
 pub const BATCH_ROWS_MAX: usize = 4_000;
 /// Most instances in progress in one replica's memory; beyond it nothing new is fired or read from the inbox until some have ended.

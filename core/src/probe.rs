@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 20] = [
+pub const CATALOGUE: [&str; 25] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -25,6 +25,11 @@ pub const CATALOGUE: [&str; 20] = [
     "clock.stepped_back",
     "worker.self_fenced",
     "backpressure.held",
+    "takeover.with_attempts_in_flight",
+    "partition.handed_over",
+    "lease.lost",
+    "tail.lost",
+    "cancel.raced_with_success",
 ];
 
 /// Counts that this place was come through.

@@ -75,6 +75,8 @@ pub enum ToSchedulerNode {
     Disconnected(ConnectionId),
     /// Something was written to an inbox.
     InboxSignalled,
+    /// Partitions may have become free.
+    LeasesSignalled,
     /// Fire and assign nothing more.
     Quiesce,
     /// Write what there is to write, give everything up, stop.

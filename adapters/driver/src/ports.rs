@@ -123,6 +123,39 @@ pub enum LeaseAnswer {
     },
 }
 
+/// Who is alive, and what time it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// The replicas that are alive, the caller included, in the order of their ids.
+    pub members: Vec<ReplicaId>,
+    /// What the store's clock said when it answered; `None`: the store goes by the caller's clock.
+    pub now: Option<Timestamp>,
+}
+
+/// Wakes replicas up. A wake-up that is lost costs latency, never work: owners read their inboxes and ask for leases by themselves, only
+/// later.
+pub trait Signals: Send + Sync + 'static {
+    /// Wakes all replicas up that this may concern. Who calls this doesn't wait for them.
+    fn wake(&self, wake: Wake);
+}
+
+/// What replicas are woken up for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Something has come into the inbox of this partition.
+    Inbox(PartitionId),
+    /// Leases were given up, or a replica goes.
+    Leases,
+}
+
+/// For a replica that has the store to itself: there is nobody to be woken up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone;
+
+impl Signals for Alone {
+    fn wake(&self, _: Wake) {}
+}
+
 /// A page of the inbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InboxPage {
@@ -137,26 +170,37 @@ pub trait Store: Send + Sync + 'static {
     /// How many partitions the store was laid out for.
     fn partitions(&self) -> u16;
 
-    /// Takes the leases of these partitions that are free, have run out, or are `replica`'s own, each under a new epoch. One answer a
-    /// partition, in the order asked for.
+    /// Says that this replica is alive for another `ttl`, and tells who else is.
+    fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> impl Future<Output = Result<Beat, StoreError>> + Send;
+
+    /// Takes the leases of these partitions that are free, have run out, or are `replica`'s own, each under a new epoch, until `most` were
+    /// taken. One answer for each partition that it came to, in the order asked for.
     fn acquire(
         &self,
         replica: ReplicaId,
         partitions: Vec<PartitionId>,
+        most: usize,
         ttl: Millis,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<LeaseAnswer>, StoreError>> + Send;
 
-    /// Extends leases that still have this epoch; answers with those that it could not extend.
+    /// Extends leases of this replica that still have this epoch; answers with those that it could not extend.
     fn renew(
         &self,
+        replica: ReplicaId,
         leases: Vec<(PartitionId, Epoch)>,
         ttl: Millis,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<PartitionId>, StoreError>> + Send;
 
-    /// Gives leases up that still have this epoch. A lease that was given up is nobody's: commits and renewals under it are refused.
-    fn release(&self, leases: Vec<(PartitionId, Epoch)>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Gives leases of this replica up that still have this epoch. A lease that was given up is nobody's: commits and renewals under it are
+    /// refused. A replica that `leaves` is alive no longer.
+    fn release(
+        &self,
+        replica: ReplicaId,
+        leases: Vec<(PartitionId, Epoch)>,
+        leaves: bool,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Reads what a new owner needs of a partition.
     fn snapshot(&self, partition: PartitionId) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
@@ -164,7 +208,8 @@ pub trait Store: Send + Sync + 'static {
     /// Carries a batch out, all or nothing. What surely did nothing but may pass ([`StoreError::is_passing`]) is an `Err`: the same
     /// batch is then tried again. Everything else is an outcome.
     ///
-    /// Refused, with nothing written: a lease whose epoch is not the partition's; an instance, task or entry of a partition whose lease is
+    /// Refused, with nothing written: a lease whose epoch is not the partition's, that is not the batch's replica's, or that does not have
+    /// exactly one commit less than the batch says; an instance, task or entry of a partition whose lease is
     /// not among the batch's; an update of an instance that has another state or fence, or is not there; an instance whose id, or whose
     /// fire time, task, ordinal and run, is there already; an inbox entry that is gone. An update changes what happens to an instance,
     /// never what it is: task, version, fire time, ordinal, run, origin, payload and key stay as inserted. An attempt's output that is

@@ -13,8 +13,9 @@ use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use crate::clock::StoreClock;
 use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToSchedulerNode};
-use crate::ports::{Clock, LeaseAnswer, Observer, Store, StoreError};
+use crate::ports::{Clock, LeaseAnswer, Observer, Signals, Store, StoreError, Wake};
 
 /// Batches and signals that may wait for the loop.
 pub const QUEUE_MAX: usize = 1_024;
@@ -29,28 +30,30 @@ const READS: u8 = 1;
 const WRITES: u8 = 2;
 
 /// A scheduler node: the machine and what it is connected to.
-pub struct SchedulerNode<S, C, O> {
+pub struct SchedulerNode<S, C, G, O> {
     machine: Scheduler,
-    world: World<S, C, O>,
+    world: World<S, C, G, O>,
     links: BTreeMap<ConnectionId, Outbox<ToWorker>>,
 }
 
-struct World<S, C, O> {
+struct World<S, C, G, O> {
     config: Config,
     store: Arc<S>,
-    clock: Arc<C>,
+    clock: Arc<StoreClock<C>>,
+    signals: Arc<G>,
     observer: Arc<O>,
     answers: mpsc::UnboundedSender<Event>,
     /// What of the store has failed last: [`READS`] and [`WRITES`].
     store_fails: Arc<AtomicU8>,
 }
 
-impl<S, C, O> Clone for World<S, C, O> {
+impl<S, C, G, O> Clone for World<S, C, G, O> {
     fn clone(&self) -> Self {
         World {
             config: self.config.clone(),
             store: self.store.clone(),
             clock: self.clock.clone(),
+            signals: self.signals.clone(),
             observer: self.observer.clone(),
             answers: self.answers.clone(),
             store_fails: self.store_fails.clone(),
@@ -59,17 +62,19 @@ impl<S, C, O> Clone for World<S, C, O> {
 }
 
 /// Runs a scheduler node until it has shut down, or until everybody who could talk to it is gone.
-pub async fn run<S: Store, C: Clock, O: Observer>(
+pub async fn run<S: Store, C: Clock, G: Signals, O: Observer>(
     config: Config,
     store: Arc<S>,
     clock: Arc<C>,
+    signals: Arc<G>,
     observer: Arc<O>,
     mut inbound: mpsc::Receiver<ToSchedulerNode>,
 ) {
     // Bounded by what the machine has asked for: at most a handful of calls are under way.
     let (answers, mut answered) = mpsc::unbounded_channel();
+    let clock = Arc::new(StoreClock::new(clock));
     let machine = Scheduler::new(config.clone(), clock.now());
-    let world = World { config, store, clock, observer, answers, store_fails: Arc::default() };
+    let world = World { config, store, clock, signals, observer, answers, store_fails: Arc::default() };
     let mut node = SchedulerNode { machine, world, links: BTreeMap::new() };
     node.handle(Event::Tick);
     loop {
@@ -103,7 +108,7 @@ pub async fn run<S: Store, C: Clock, O: Observer>(
     }
 }
 
-impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
+impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
     fn handle(&mut self, event: Event) {
         self.machine.handle_event(self.world.clock.now(), event);
     }
@@ -120,6 +125,7 @@ impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
                 Event::WorkerDisconnected { connection }
             }
             ToSchedulerNode::InboxSignalled => Event::InboxSignalled,
+            ToSchedulerNode::LeasesSignalled => Event::LeasesSignalled,
             ToSchedulerNode::Quiesce => Event::Quiesce,
             ToSchedulerNode::Shutdown => Event::Shutdown,
         };
@@ -165,15 +171,17 @@ impl<S: Store, C: Clock, O: Observer> SchedulerNode<S, C, O> {
     }
 }
 
-impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
+impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
     /// Carries out a command that asks the store, and answers the machine.
     async fn call(self, command: Command) {
         match command {
-            Command::AcquireLeases(partitions) => self.acquire(partitions).await,
+            Command::Beat => self.beat().await,
+            Command::AcquireLeases { partitions, most } => self.acquire(partitions, most).await,
             Command::RenewLeases(leases) => self.renew(leases).await,
-            Command::ReleaseLeases(leases) => {
-                let _ = self.store.release(leases).await.inspect_err(|error| self.failed(WRITES, error));
-            }
+            Command::ReleaseLeases { leases, leaves } => match self.store.release(self.config.replica.clone(), leases, leaves).await {
+                Ok(()) => self.signals.wake(Wake::Leases),
+                Err(error) => self.failed(WRITES, &error),
+            },
             Command::LoadSnapshot { partition, epoch } => {
                 let event = match self.store.snapshot(partition).await {
                     Ok(snapshot) => {
@@ -197,35 +205,43 @@ impl<S: Store, C: Clock, O: Observer> World<S, C, O> {
         }
     }
 
-    async fn acquire(&self, partitions: Vec<PartitionId>) {
+    /// A beat that fails changes nothing: the next one follows soon.
+    async fn beat(&self) {
+        let before = self.clock.now();
+        match self.store.beat(self.config.replica.clone(), limits::PARTITION_LEASE, before.wall).await {
+            Ok(beat) => {
+                self.recovered(WRITES);
+                if let Some(now) = beat.now {
+                    self.clock.told(now, before.monotonic);
+                }
+                self.answer(Event::MembersSeen { members: beat.members });
+            }
+            Err(error) => self.failed(WRITES, &error),
+        }
+    }
+
+    async fn acquire(&self, mut asked: Vec<PartitionId>, most: usize) {
         let now = self.clock.now();
-        let asked = partitions.clone();
-        match self.store.acquire(self.config.replica.clone(), partitions, limits::PARTITION_LEASE, now.wall).await {
+        match self.store.acquire(self.config.replica.clone(), asked.clone(), most, limits::PARTITION_LEASE, now.wall).await {
             Ok(answers) => {
                 self.recovered(WRITES);
-                let mut refused = Vec::new();
                 for answer in answers {
-                    match answer {
-                        LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } => {
-                            self.answer(Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at: now.monotonic });
-                        }
-                        LeaseAnswer::Held { partition, .. } => refused.push(partition),
+                    if let LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } = answer {
+                        asked.retain(|asked| *asked != partition);
+                        self.answer(Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at: now.monotonic });
                     }
                 }
-                if !refused.is_empty() {
-                    self.answer(Event::LeaseRefused { partitions: refused });
-                }
             }
-            Err(error) => {
-                self.failed(WRITES, &error);
-                self.answer(Event::LeaseRefused { partitions: asked });
-            }
+            Err(error) => self.failed(WRITES, &error),
+        }
+        if !asked.is_empty() {
+            self.answer(Event::LeaseRefused { partitions: asked });
         }
     }
 
     async fn renew(&self, leases: Vec<(PartitionId, Epoch)>) {
         let now = self.clock.now();
-        match self.store.renew(leases.clone(), limits::PARTITION_LEASE, now.wall).await {
+        match self.store.renew(self.config.replica.clone(), leases.clone(), limits::PARTITION_LEASE, now.wall).await {
             Ok(lost) => {
                 self.recovered(WRITES);
                 self.answer(Event::LeasesRenewed { requested_at: now.monotonic, asked: leases, lost });

@@ -6,7 +6,7 @@ use punctual_core::ids::{ReplicaId, WorkerId, WorkerLife};
 use punctual_core::limits;
 use punctual_core::{scheduler, worker};
 use punctual_driver::link::{ToSchedulerNode, ToWorkerNode, in_process};
-use punctual_driver::ports::{Clock, Executor, Observer, Store};
+use punctual_driver::ports::{Alone, Clock, Executor, Observer, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -38,7 +38,8 @@ impl Embedded {
             partitions: store.partitions(),
             misfire_threshold: limits::MISFIRE_THRESHOLD,
         };
-        let scheduler_task = tokio::spawn(punctual_driver::scheduler::run(config, store, clock.clone(), observer, to_scheduler));
+        let scheduler_task =
+            tokio::spawn(punctual_driver::scheduler::run(config, store, clock.clone(), Arc::new(Alone), observer, to_scheduler));
         let config = worker::Config {
             worker: WorkerId(Arc::from("local")),
             life: WorkerLife(now.wall.0.unsigned_abs()),

@@ -73,6 +73,9 @@ impl Observer for Feed {
     fn alerted(&self, alert: &Alert) {
         self.tell(News::Line(match alert {
             Alert::PartitionReloaded { partition, reason } => format!("! partition {partition} is read anew: {reason}"),
+            Alert::TailLost { partition, known, found } => format!(
+                "! the database has forgotten commits of partition {partition} (it has {found}, {known} were confirmed): what they said may happen again"
+            ),
             Alert::LateResult { instance, fence } => {
                 format!("! {instance}: a result came too late (fence {fence}) and was refused; another attempt has its place")
             }

@@ -71,7 +71,7 @@ fn main() {
 async fn measure(store: &SqliteStore, size: u64, seconds: u64, tasks: u64) {
     let worker = WorkerId("worker-1".into());
     let all = (0..PARTITIONS).map(PartitionId).collect();
-    let answers = store.acquire(ReplicaId("bench".into()), all, Millis::from_secs(10), Timestamp(START)).await.expect("leases");
+    let answers = store.acquire(ReplicaId("bench".into()), all, usize::MAX, Millis::from_secs(10), Timestamp(START)).await.expect("leases");
     let mut leases: Vec<LeaseCheck> = answers
         .into_iter()
         .map(|answer| match answer {
@@ -95,7 +95,7 @@ async fn measure(store: &SqliteStore, size: u64, seconds: u64, tasks: u64) {
             lease.commit_seq += 1;
             lease.sequence = number;
         }
-        let batch = Arc::new(Batch { leases: leases.clone(), inserts, updates, ..Batch::default() });
+        let batch = Arc::new(Batch { replica: ReplicaId("bench".into()), leases: leases.clone(), inserts, updates, ..Batch::default() });
         preparing += prepared.elapsed();
         let asked = Instant::now();
         let outcome = store.commit(batch).await.expect("a commit");

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, CommitOutcome};
-use punctual_core::ids::{InstanceId, PartitionId};
+use punctual_core::batch::{Batch, CommitOutcome, LeaseCheck};
+use punctual_core::ids::{InstanceId, PartitionId, ReplicaId};
 use punctual_core::instance::State;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
 
@@ -116,23 +116,43 @@ impl Writer<'_> {
     }
 
     fn check_leases(&self, batch: &Batch) -> Result<(), Stop> {
-        let mut check = self.connection.prepare_cached(if self.guards.lease_epoch {
-            "UPDATE leases SET commit_seq = ?2, sequence = ?3 WHERE partition = ?1 AND epoch = ?4 AND owner IS NOT NULL"
-        } else {
-            "UPDATE leases SET commit_seq = ?2, sequence = ?3 WHERE partition = ?1 AND ?4 IS NOT NULL"
-        })?;
+        let Guards { lease_epoch, lease_owner, lease_commits, .. } = self.guards;
+        let mut check = self.connection.prepare_cached(
+            "UPDATE leases SET commit_seq = ?2, sequence = ?3
+             WHERE partition = ?1 AND (epoch = ?4 OR NOT ?6) AND (owner = ?5 OR NOT ?7) AND (commit_seq = ?2 - 1 OR NOT ?8)",
+        )?;
         for lease in &batch.leases {
             let changed = check.execute(params![
                 lease.partition.0,
                 lease.commit_seq.cast_signed(),
                 lease.sequence.cast_signed(),
-                lease.epoch.0.cast_signed()
+                lease.epoch.0.cast_signed(),
+                &*batch.replica.0,
+                lease_epoch,
+                lease_owner,
+                lease_commits,
             ])?;
             if changed == 0 {
-                return Err(Stop::Refused(format!("partition {} is not held under epoch {} any more", lease.partition, lease.epoch)));
+                return Err(Stop::Refused(self.why_not_held(&batch.replica, lease)?));
             }
         }
         Ok(())
+    }
+
+    fn why_not_held(&self, replica: &ReplicaId, lease: &LeaseCheck) -> rusqlite::Result<String> {
+        let mut look = self.connection.prepare_cached("SELECT owner, epoch, commit_seq FROM leases WHERE partition = ?1")?;
+        let found = look.query_row([lease.partition.0], |row| Ok((rows::text(row, 0)?, rows::unsigned(row, 1)?, rows::unsigned(row, 2)?)));
+        let Some((owner, epoch, commits)) = found.optional()? else {
+            return Ok(format!("there is no partition {}", lease.partition));
+        };
+        let (partition, expected) = (lease.partition, lease.commit_seq - 1);
+        Ok(match owner {
+            Some(owner) if epoch == lease.epoch.0 && *owner == *replica.0 => {
+                format!("partition {partition} has {commits} commits, not {expected}")
+            }
+            Some(owner) if epoch == lease.epoch.0 => format!("partition {partition} is held by {owner}"),
+            _ => format!("partition {partition} is not held under epoch {} any more", lease.epoch),
+        })
     }
 
     fn write_instances(&self, batch: &Batch) -> Result<(), Stop> {

@@ -5,6 +5,10 @@
 pub struct Guards {
     /// A commit is refused unless each lease has the batch's epoch.
     pub lease_epoch: bool,
+    /// A commit is refused unless each lease is the batch's replica's.
+    pub lease_owner: bool,
+    /// A commit is refused unless each lease has exactly one commit less than the batch says.
+    pub lease_commits: bool,
     /// A commit is refused if it writes in a partition whose lease it does not rely on.
     pub lease_relied_on: bool,
     /// An update is refused unless the row has the expected state.
@@ -22,6 +26,8 @@ impl Guards {
     /// All of them.
     pub const ALL: Guards = Guards {
         lease_epoch: true,
+        lease_owner: true,
+        lease_commits: true,
         lease_relied_on: true,
         instance_state: true,
         instance_fence: true,

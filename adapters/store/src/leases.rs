@@ -1,4 +1,4 @@
-//! Leases: who owns which partition, under which epoch, until when.
+//! Replicas that are alive, and leases: who owns which partition, under which epoch, until when.
 
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
@@ -8,10 +8,23 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::commit::transaction;
 use crate::rows::{text, unsigned};
 
+/// Says that a replica is alive, and forgets those that are not any more. Answers with all that are.
+pub(crate) fn beat(connection: &Connection, replica: &ReplicaId, ttl: Millis, now: Timestamp) -> rusqlite::Result<Vec<ReplicaId>> {
+    transaction(connection, |connection| {
+        connection
+            .prepare_cached("INSERT INTO replicas (id, expires_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET expires_at = ?2")?
+            .execute(params![&*replica.0, now.saturating_add(ttl).0])?;
+        connection.prepare_cached("DELETE FROM replicas WHERE expires_at <= ?1")?.execute([now.0])?;
+        let mut alive = connection.prepare_cached("SELECT id FROM replicas ORDER BY id")?;
+        alive.query_map([], |row| Ok(ReplicaId(text(row, 0)?.unwrap_or_default())))?.collect()
+    })
+}
+
 pub(crate) fn acquire(
     connection: &Connection,
     replica: &ReplicaId,
     partitions: &[PartitionId],
+    most: usize,
     ttl: Millis,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<LeaseAnswer>> {
@@ -24,13 +37,18 @@ pub(crate) fn acquire(
         let mut look = connection.prepare_cached("SELECT owner, expires_at FROM leases WHERE partition = ?1")?;
         let expires_at = now.saturating_add(ttl);
         let mut answers = Vec::with_capacity(partitions.len());
+        let mut granted_so_far = 0;
         for &partition in partitions {
+            if granted_so_far == most {
+                break;
+            }
             let granted = take
                 .query_row(params![partition.0, &*replica.0, expires_at.0, now.0], |row| {
                     let (epoch, commit_seq, sequence) = (Epoch(unsigned(row, 0)?), unsigned(row, 1)?, unsigned(row, 2)?);
                     Ok(LeaseAnswer::Granted { partition, epoch, commit_seq, sequence })
                 })
                 .optional()?;
+            granted_so_far += usize::from(granted.is_some());
             answers.push(match granted {
                 Some(granted) => granted,
                 None => look.query_row([partition.0], |row| {
@@ -45,17 +63,18 @@ pub(crate) fn acquire(
 
 pub(crate) fn renew(
     connection: &Connection,
+    replica: &ReplicaId,
     leases: &[(PartitionId, Epoch)],
     ttl: Millis,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<PartitionId>> {
     transaction(connection, |connection| {
         let mut extend =
-            connection.prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner IS NOT NULL")?;
+            connection.prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner = ?4")?;
         let expires_at = now.saturating_add(ttl);
         let mut lost = Vec::new();
         for (partition, epoch) in leases {
-            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0])? == 0 {
+            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0, &*replica.0])? == 0 {
                 lost.push(*partition);
             }
         }
@@ -63,12 +82,15 @@ pub(crate) fn renew(
     })
 }
 
-pub(crate) fn release(connection: &Connection, leases: &[(PartitionId, Epoch)]) -> rusqlite::Result<()> {
+pub(crate) fn release(connection: &Connection, replica: &ReplicaId, leases: &[(PartitionId, Epoch)], leaves: bool) -> rusqlite::Result<()> {
     transaction(connection, |connection| {
-        let mut give_up =
-            connection.prepare_cached("UPDATE leases SET owner = NULL, expires_at = 0 WHERE partition = ?1 AND epoch = ?2")?;
+        let mut give_up = connection
+            .prepare_cached("UPDATE leases SET owner = NULL, expires_at = 0 WHERE partition = ?1 AND epoch = ?2 AND owner = ?3")?;
         for (partition, epoch) in leases {
-            give_up.execute(params![partition.0, epoch.0.cast_signed()])?;
+            give_up.execute(params![partition.0, epoch.0.cast_signed(), &*replica.0])?;
+        }
+        if leaves {
+            connection.prepare_cached("DELETE FROM replicas WHERE id = ?1")?.execute([&*replica.0])?;
         }
         Ok(())
     })

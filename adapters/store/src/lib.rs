@@ -29,7 +29,7 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, Store, StoreError, Submitted, TaskDocument, TaskView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, Store, StoreError, Submitted, TaskDocument, TaskView,
     VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
@@ -260,22 +260,34 @@ impl Store for SqliteStore {
         self.partitions
     }
 
+    async fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> Result<Beat, StoreError> {
+        let members = self.write(move |connection| leases::beat(connection, &replica, ttl, now)).await?;
+        Ok(Beat { members, now: None })
+    }
+
     async fn acquire(
         &self,
         replica: ReplicaId,
         partitions: Vec<PartitionId>,
+        most: usize,
         ttl: Millis,
         now: Timestamp,
     ) -> Result<Vec<LeaseAnswer>, StoreError> {
-        self.write(move |connection| leases::acquire(connection, &replica, &partitions, ttl, now)).await
+        self.write(move |connection| leases::acquire(connection, &replica, &partitions, most, ttl, now)).await
     }
 
-    async fn renew(&self, leases: Vec<(PartitionId, Epoch)>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
-        self.write(move |connection| leases::renew(connection, &leases, ttl, now)).await
+    async fn renew(
+        &self,
+        replica: ReplicaId,
+        leases: Vec<(PartitionId, Epoch)>,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> Result<Vec<PartitionId>, StoreError> {
+        self.write(move |connection| leases::renew(connection, &replica, &leases, ttl, now)).await
     }
 
-    async fn release(&self, leases: Vec<(PartitionId, Epoch)>) -> Result<(), StoreError> {
-        self.write(move |connection| leases::release(connection, &leases)).await
+    async fn release(&self, replica: ReplicaId, leases: Vec<(PartitionId, Epoch)>, leaves: bool) -> Result<(), StoreError> {
+        self.write(move |connection| leases::release(connection, &replica, &leases, leaves)).await
     }
 
     async fn snapshot(&self, partition: PartitionId) -> Result<Snapshot, StoreError> {

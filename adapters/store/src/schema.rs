@@ -16,7 +16,7 @@ use crate::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -144,6 +144,14 @@ CREATE TABLE idempotency (
 ) STRICT, WITHOUT ROWID;
 ";
 
+// The replicas that share the partitions.
+const V2: &str = "
+CREATE TABLE replicas (
+    id TEXT PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which
 /// the lock that the caller holds proves. Answers with the number of partitions.
 pub(crate) fn prepare(database: &Database, connection: &mut Connection, partitions: u16) -> Result<u16, StoreError> {
@@ -160,6 +168,7 @@ pub(crate) fn prepare(database: &Database, connection: &mut Connection, partitio
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", NEWEST)?;
         }
+        transaction.execute("DELETE FROM replicas", [])?;
         transaction.execute("UPDATE leases SET owner = NULL, expires_at = 0 WHERE owner IS NOT NULL", [])?;
         let partitions = transaction.query_row("SELECT value FROM meta WHERE name = 'partitions'", [], |row| row.get(0))?;
         transaction.commit()?;

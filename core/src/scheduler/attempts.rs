@@ -176,8 +176,8 @@ impl Scheduler {
     }
 
     fn assign(&mut self, id: InstanceId, index: usize) {
-        // Cancelled ones are left in the queue and passed over here.
-        if self.instances.get(&id).is_none_or(|live| live.row.state != State::Created) {
+        // Cancelled ones are left in the queue and passed over here, and so are those that are to be handed over.
+        if self.instances.get(&id).is_none_or(|live| live.row.state != State::Created) || !self.is_owned(id.partition()) {
             return self.ready.passed_over();
         }
         let fence = self.new_fence(id.partition());
@@ -357,6 +357,7 @@ impl Scheduler {
             && !self.is_being_ended(id)
             && self.instances.get(&id).is_none_or(|live| live.row.fence != fence)
         {
+            self.fence_seen(id.partition(), fence);
             self.send(connection, ToWorker::Cancel { instance: id, fence });
         }
     }
@@ -396,6 +397,9 @@ impl Scheduler {
     }
 
     fn started(&mut self, connection: ConnectionId, id: InstanceId, fence: Fence) {
+        if !self.is_owned(id.partition()) {
+            return;
+        }
         if !guard!(Guard::FenceOnProgress, self.is_current(id, fence)) {
             self.judge_claim(connection, usize::MAX, id, fence);
             return;
@@ -417,6 +421,7 @@ impl Scheduler {
         }
         let acknowledge = ToWorker::Acknowledge { instance: id, fence };
         let Some(live) = self.instances.get(&id) else {
+            self.fence_seen(partition, fence);
             self.hold_alert(partition, Alert::LateResult { instance: id, fence });
             return self.send(connection, acknowledge);
         };
@@ -454,6 +459,9 @@ impl Scheduler {
     fn take_result(&mut self, id: InstanceId, end: End, code: Option<i32>, detail: Option<Arc<str>>) {
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         let cancel = live.cancel.take();
+        if end == End::Succeeded && cancel.is_some() {
+            probe!("cancel.raced_with_success");
+        }
         match (end, cancel) {
             (End::Succeeded, _) => self.end(id, State::Succeeded, Cause::Finished, code, detail),
             (_, Some((cause, why))) => self.end(id, State::Cancelled, cause, code, joined(why, detail)),

@@ -73,6 +73,17 @@ impl Pending {
         self.rows() == 0 && self.held.is_empty()
     }
 
+    /// Whether there is something of a partition in it. Tasks that are to be written are named by whoever owns them, so any counts.
+    fn concerns(&self, id: PartitionId) -> bool {
+        self.instances.iter().any(|instance| instance.partition() == id)
+            || !self.tasks.is_empty()
+            || self.removed_tasks.iter().any(|(partition, ..)| *partition == id)
+            || self.occurrences.iter().any(|(partition, _)| *partition == id)
+            || self.outputs.iter().any(|output| output.instance.partition() == id)
+            || self.applied.iter().any(|(partition, _)| *partition == id)
+            || self.held.iter().any(|held| held.partition() == id)
+    }
+
     /// Forgets what concerns a partition. Its instances and tasks are gone from memory, and are passed over when the batch is made.
     pub(super) fn forget(&mut self, id: PartitionId) {
         self.instances.retain(|instance| instance.partition() != id);
@@ -136,6 +147,11 @@ impl Scheduler {
         self.pending.held.push(Held::Alert(partition, alert));
     }
 
+    /// Whether anything of a partition is being written, or is to be.
+    pub(super) fn has_something_to_write(&self, id: PartitionId) -> bool {
+        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.partitions.contains(&id)) || self.pending.concerns(id)
+    }
+
     /// Whether the commit in flight writes this instance's end.
     pub(super) fn is_being_ended(&self, id: InstanceId) -> bool {
         self.in_flight.as_ref().is_some_and(|in_flight| in_flight.ended.contains(&id))
@@ -147,7 +163,7 @@ impl Scheduler {
             return;
         }
         let pending = std::mem::take(&mut self.pending);
-        let mut batch = Batch { id: CommitId(self.next_commit), ..Batch::default() };
+        let mut batch = Batch { id: CommitId(self.next_commit), replica: self.config.replica.clone(), ..Batch::default() };
         let mut partitions = BTreeSet::new();
         let mut ended = FxHashSet::default();
         for id in pending.instances {

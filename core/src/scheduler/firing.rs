@@ -115,6 +115,10 @@ impl Scheduler {
     /// A task's cursor has come.
     fn cursor_came(&mut self, id: TaskId) {
         let monotonic = monotonic_tick(self.now.monotonic);
+        // One that is to be handed over fires nothing any more; its next owner does.
+        if !self.tasks.get(&id).is_some_and(|task| self.is_owned(task.partition)) {
+            return;
+        }
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let late = match task.timer.take() {
             Some(Armed::Loop(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
@@ -280,6 +284,9 @@ impl Scheduler {
     }
 
     fn instance_due(&mut self, id: InstanceId) {
+        if !self.is_owned(id.partition()) {
+            return;
+        }
         let now = self.now.wall;
         let Some(live) = self.instances.get_mut(&id) else { return };
         live.timer = None;

@@ -42,7 +42,7 @@ use crate::wheel::{TimerKey, Wheel};
 
 use attempts::Workers;
 use commit::{InFlight, Pending};
-use ownership::{NewPartition, Partition};
+use ownership::{Membership, NewPartition, Partition};
 
 /// What can be set. Everything else is in [`limits`].
 #[derive(Clone, Debug)]
@@ -73,7 +73,14 @@ pub enum Event {
         /// When the request left.
         requested_at: Monotonic,
     },
-    /// Partitions could not be had: somebody else holds them, or the store didn't answer.
+    /// The replicas that are alive, this one included, in the order of their ids.
+    MembersSeen {
+        /// Their ids.
+        members: Vec<ReplicaId>,
+    },
+    /// Partitions may have become free.
+    LeasesSignalled,
+    /// Partitions could not be had: somebody else holds them, the store had granted as many as were wanted, or it didn't answer.
     LeaseRefused {
         /// The partitions.
         partitions: Vec<PartitionId>,
@@ -140,12 +147,24 @@ pub enum Event {
 /// Everything that a scheduler can ask of the world.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Ask for the leases of these partitions.
-    AcquireLeases(Vec<PartitionId>),
+    /// Say that this replica is alive, and ask who else is.
+    Beat,
+    /// Ask for the leases of these partitions, in this order, until as many were granted as are wanted.
+    AcquireLeases {
+        /// The partitions.
+        partitions: Vec<PartitionId>,
+        /// How many are wanted.
+        most: usize,
+    },
     /// Extend these leases.
     RenewLeases(Vec<(PartitionId, Epoch)>),
-    /// Give these leases up.
-    ReleaseLeases(Vec<(PartitionId, Epoch)>),
+    /// Give these leases up, and wake up those who may want them.
+    ReleaseLeases {
+        /// The leases.
+        leases: Vec<(PartitionId, Epoch)>,
+        /// Whether this replica goes.
+        leaves: bool,
+    },
     /// Read what a new owner needs of a partition.
     LoadSnapshot {
         /// The partition.
@@ -184,6 +203,16 @@ pub enum Alert {
         partition: PartitionId,
         /// Why.
         reason: Arc<str>,
+    },
+    /// The store has forgotten commits that it had confirmed: it failed over to a replica that didn't have them. What they said may happen
+    /// again.
+    TailLost {
+        /// The partition.
+        partition: PartitionId,
+        /// How far it was known to have come.
+        known: u64,
+        /// How far the store says that it has come.
+        found: u64,
     },
     /// A result came under an older fence, or for an instance that has ended, and was refused.
     LateResult {
@@ -334,6 +363,7 @@ pub struct Scheduler {
     wall_read: Timestamp,
     phase: Phase,
     partitions: Vec<Partition>,
+    membership: Membership,
     new_partitions: Vec<NewPartition>,
     /// Partitions whose lease is ours and that wait for their turn to be read.
     to_load: VecDeque<(PartitionId, Epoch)>,
@@ -376,6 +406,7 @@ impl Scheduler {
             wall_read: now.wall,
             phase: Phase::Working,
             partitions: (0..config.partitions).map(|_| Partition::default()).collect(),
+            membership: Membership::default(),
             new_partitions: Vec::new(),
             to_load: VecDeque::new(),
             loads: 0,
@@ -401,6 +432,9 @@ impl Scheduler {
 
     /// Takes one event in. Afterwards ask for commands until there are none.
     pub fn handle_event(&mut self, now: Now, event: Event) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
         self.set_now(now);
         // Nothing is said on the strength of a lease that has run out meanwhile. What a renewal says about that is heard first.
         if !matches!(event, Event::LeasesRenewed { .. }) {
@@ -412,6 +446,8 @@ impl Scheduler {
                 self.lease_granted(partition, epoch, commit_seq, sequence, requested_at);
             }
             Event::LeaseRefused { partitions } => self.lease_refused(&partitions),
+            Event::MembersSeen { members } => self.members_seen(members),
+            Event::LeasesSignalled => self.leases_signalled(),
             Event::LeasesRenewed { requested_at, asked, lost } => self.leases_renewed(requested_at, &asked, &lost),
             Event::SnapshotLoaded { partition, epoch, snapshot } => self.snapshot_loaded(partition, epoch, snapshot),
             Event::SnapshotFailed { partition, epoch } => self.snapshot_failed(partition, epoch),
@@ -480,6 +516,11 @@ impl Scheduler {
         self.instances.len()
     }
 
+    /// The partitions that are this replica's and loaded.
+    pub fn owned_partitions(&self) -> Vec<PartitionId> {
+        self.leases().filter(|(_, partition)| partition.is_owned()).map(|(id, _)| id).collect()
+    }
+
     /// Whether all partitions are this replica's and loaded.
     pub fn owns_everything(&self) -> bool {
         self.partitions.iter().all(Partition::is_owned)
@@ -497,6 +538,7 @@ impl Scheduler {
         }
         self.read_inbox();
         self.start_commit();
+        self.hand_over();
         self.finish_shutdown();
     }
 
@@ -530,10 +572,8 @@ impl Scheduler {
 
     fn finish_shutdown(&mut self) {
         if self.phase == Phase::ShuttingDown && self.in_flight.is_none() && self.pending.is_empty() {
-            let owned = self.owned_leases();
-            if !owned.is_empty() {
-                self.commands.push_back(Command::ReleaseLeases(owned));
-            }
+            let leases = self.owned_leases();
+            self.commands.push_back(Command::ReleaseLeases { leases, leaves: true });
             self.commands.push_back(Command::Stopped);
             self.phase = Phase::Stopped;
         }

@@ -1,4 +1,28 @@
 //! Partitions and their leases: taking, trusting, renewing, loading and letting go.
+//!
+//! # Who owns what
+//!
+//! Each replica says every [`BEAT_INTERVAL`] that it is alive, and learns who else is. All know the same members, so each knows its share: the
+//! partitions divided evenly, the rest to those whose ids come first. A replica asks for partitions until it has its share, and hands over
+//! what it has beyond it. Nobody decides who takes which: the store gives each lease to one.
+//!
+//! A partition that is to be handed over is *leaving*: nothing of it is fired, assigned or taken in any more, and as soon as all that it
+//! had to write is written its lease is released and the others are woken up. The next owner reads it, asks the workers for their
+//! accounts and adopts what runs.
+//!
+//! # How long a lease is trusted
+//!
+//! From before the request for it left, on the monotonic clock, for the lease's length less a margin. The store counts the same length
+//! from later, so it gives the lease to nobody else before its owner has let go.
+//!
+//! # What each failure does
+//!
+//! | what happens | what the owner does |
+//! | --- | --- |
+//! | a renewal is not answered | goes on until the lease is not trusted any more, then forgets the partition |
+//! | a renewal is refused | forgets the partition: another replica has it |
+//! | a commit is refused, or its outcome unknown | forgets the partitions in it, and takes them again under a new epoch |
+//! | the store has forgotten commits (`commit_seq` is lower than was confirmed, or a worker holds a fence that was never given out) | says so, never gives out a number again, goes on from what the store has |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +31,16 @@ use crate::batch::Snapshot;
 use crate::definition::{Band, Blocking};
 use crate::guard;
 use crate::guard::Guard;
-use crate::ids::{Epoch, Fence, InstanceId, PartitionId, TaskId};
+use crate::ids::{Epoch, Fence, InstanceId, PartitionId, ReplicaId, TaskId};
 use crate::instance::{Cause, InstanceRow, State};
 use crate::limits;
+use crate::probe;
 use crate::ready_queue::ReadyQueue;
 use crate::scheduler::{Alert, Armed, Command, Live, Removed, Scheduler, Sent, Task};
 use crate::time::{Millis, Monotonic, Timestamp};
+
+/// How often a replica says that it is alive.
+const BEAT_INTERVAL: Millis = Millis(1_000);
 
 /// How long to wait before a partition is asked for again.
 const ACQUIRE_RETRY: Millis = Millis(1_000);
@@ -35,6 +63,28 @@ pub(super) struct Partition {
     refusals: u32,
     /// Nobody else has owned it since this replica last did.
     was_ours: bool,
+    /// Its commits that are known to be durable.
+    confirmed_seq: u64,
+}
+
+/// The replicas that are alive.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// How many there are; 0: not known yet.
+    count: usize,
+    /// This replica's place among them.
+    rank: usize,
+    beat_at: Monotonic,
+}
+
+impl Membership {
+    /// How many of so many partitions belong to this replica.
+    fn share(&self, partitions: usize) -> usize {
+        match self.count {
+            0 => 0,
+            count => partitions / count + usize::from(self.rank < partitions % count),
+        }
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,6 +100,8 @@ enum Phase {
     Loading,
     /// Ours and in memory.
     Owned,
+    /// Ours, to be handed over once all is written.
+    Leaving,
 }
 
 /// A partition that was loaded and whose inbox has not been read yet. What people asked for while nobody owned it comes first: until then
@@ -77,6 +129,7 @@ impl Partition {
     /// A commit of it went through.
     pub(super) fn commit_went_through(&mut self) {
         self.refusals = 0;
+        self.confirmed_seq = self.commit_seq;
     }
 
     /// A commit of it was refused. Once may be chance; what is refused again and again is not to keep everything else from its work,
@@ -93,6 +146,15 @@ impl Partition {
     }
 
     fn holds_lease(&self) -> bool {
+        matches!(self.phase, Phase::Loading | Phase::Owned | Phase::Leaving)
+    }
+
+    fn is_free(&self, now: Monotonic) -> bool {
+        self.phase == Phase::Free || matches!(self.phase, Phase::FreeUntil(at) if at <= now)
+    }
+
+    /// Ours, or about to be, and to stay.
+    fn counts(&self) -> bool {
         matches!(self.phase, Phase::Loading | Phase::Owned)
     }
 }
@@ -119,11 +181,7 @@ impl Scheduler {
         self.leases().filter(|(_, partition)| partition.holds_lease()).map(|(id, partition)| (id, partition.epoch)).collect()
     }
 
-    pub(super) fn owned_partitions(&self) -> Vec<PartitionId> {
-        self.leases().filter(|(_, partition)| partition.is_owned()).map(|(id, _)| id).collect()
-    }
-
-    fn leases(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
+    pub(super) fn leases(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         self.partitions.iter().enumerate().map(|(index, partition)| (PartitionId(index as u16), partition))
     }
 
@@ -139,35 +197,109 @@ impl Scheduler {
             .map(|(id, _)| id)
             .collect();
         for id in distrusted {
+            probe!("lease.lost");
             self.drop_partition(id, "its lease could not be renewed in time");
         }
-        let mut wanted = Vec::new();
+        if self.membership.beat_at <= now {
+            self.membership.beat_at = now + BEAT_INTERVAL;
+            self.commands.push_back(Command::Beat);
+        }
         let mut old = Vec::new();
         for (index, partition) in self.partitions.iter_mut().enumerate() {
-            let id = PartitionId(index as u16);
-            if partition.holds_lease() {
-                if now.since(partition.renewal_asked_at).0 * 3 >= limits::PARTITION_LEASE.0 {
-                    partition.renewal_asked_at = now;
-                    old.push((id, partition.epoch));
-                }
-            } else if partition.phase == Phase::Free || matches!(partition.phase, Phase::FreeUntil(at) if at <= now) {
-                partition.phase = Phase::Acquiring;
-                wanted.push(id);
+            if partition.holds_lease() && now.since(partition.renewal_asked_at).0 * 3 >= limits::PARTITION_LEASE.0 {
+                partition.renewal_asked_at = now;
+                old.push((PartitionId(index as u16), partition.epoch));
             }
         }
         if !old.is_empty() {
             self.commands.push_back(Command::RenewLeases(old));
         }
-        if !wanted.is_empty() {
-            self.commands.push_back(Command::AcquireLeases(wanted));
+        self.ask_for_share();
+    }
+
+    /// Asks for partitions until this replica has its share.
+    fn ask_for_share(&mut self) {
+        let now = self.now.monotonic;
+        let count = self.partitions.len();
+        let share = self.membership.share(count);
+        let have = self.partitions.iter().filter(|partition| partition.counts()).count();
+        let is_asking = self.partitions.iter().any(|partition| partition.phase == Phase::Acquiring);
+        if have >= share || is_asking {
+            return;
+        }
+        // Each replica begins elsewhere, so that those who start together don't get in each other's way.
+        let first = self.membership.rank * count / self.membership.count;
+        let mut partitions = Vec::new();
+        for index in (first..count).chain(0..first) {
+            if self.partitions[index].is_free(now) {
+                self.partitions[index].phase = Phase::Acquiring;
+                partitions.push(PartitionId(index as u16));
+            }
+        }
+        if !partitions.is_empty() {
+            self.commands.push_back(Command::AcquireLeases { partitions, most: share - have });
+        }
+    }
+
+    pub(super) fn members_seen(&mut self, members: Vec<ReplicaId>) {
+        let rank = members.iter().position(|member| *member == self.config.replica);
+        // One that is not among them has been too slow, and is again with its next beat.
+        let Some(rank) = rank else { return };
+        let share_before = self.membership.share(self.partitions.len());
+        (self.membership.count, self.membership.rank) = (members.len(), rank);
+        let share = self.membership.share(self.partitions.len());
+        if share > share_before {
+            self.try_again();
+        }
+        let surplus = self.partitions.iter().filter(|partition| partition.counts()).count().saturating_sub(share);
+        let owned = self.partitions.iter_mut().rev().filter(|partition| partition.is_owned());
+        owned.take(surplus).for_each(|partition| partition.phase = Phase::Leaving);
+        self.look_after_leases();
+    }
+
+    /// Somebody has given leases up, or goes.
+    pub(super) fn leases_signalled(&mut self) {
+        self.membership.beat_at = self.now.monotonic;
+        self.try_again();
+        self.look_after_leases();
+    }
+
+    /// What could not be had may be free now.
+    fn try_again(&mut self) {
+        for partition in &mut self.partitions {
+            if matches!(partition.phase, Phase::FreeUntil(_)) && partition.refusals == 0 {
+                partition.phase = Phase::Free;
+            }
+        }
+    }
+
+    /// Releases the leases of leaving partitions that have nothing more to write.
+    pub(super) fn hand_over(&mut self) {
+        if self.phase >= super::Phase::ShuttingDown || !self.partitions.iter().any(|partition| partition.phase == Phase::Leaving) {
+            return;
+        }
+        let leaving = self.leases().filter(|(_, partition)| partition.phase == Phase::Leaving).map(|(id, partition)| (id, partition.epoch));
+        let leases: Vec<_> = leaving.filter(|(id, _)| !self.has_something_to_write(*id)).collect();
+        for (id, _) in &leases {
+            probe!("partition.handed_over");
+            self.forget_partition(*id);
+            let retry_at = self.now.monotonic + ACQUIRE_RETRY;
+            self.partition(*id).phase = Phase::FreeUntil(retry_at);
+        }
+        if !leases.is_empty() {
+            self.commands.push_back(Command::ReleaseLeases { leases, leaves: false });
         }
     }
 
     pub(super) fn lease_granted(&mut self, id: PartitionId, epoch: Epoch, commit_seq: u64, sequence: u64, requested_at: Monotonic) {
         let partition = self.partition(id);
-        assert!(epoch > partition.epoch, "partition {id}: epoch {epoch} after {}", partition.epoch);
-        partition.was_ours = partition.epoch.0 > 0 && epoch.0 == partition.epoch.0 + 1;
+        let (known, epoch_before) = (partition.confirmed_seq, partition.epoch);
+        partition.was_ours = epoch_before.0 > 0 && epoch.0 == epoch_before.0 + 1;
         partition.epoch = epoch;
+        partition.confirmed_seq = commit_seq;
+        if commit_seq < known || epoch <= epoch_before {
+            self.tail_was_lost(id, known, commit_seq);
+        }
         if trusted_until(requested_at) <= self.now.monotonic {
             // The answer was so long under way that it is worth nothing.
             self.partition(id).phase = Phase::Free;
@@ -205,6 +337,24 @@ impl Scheduler {
                 partition.phase = Phase::FreeUntil(retry_at);
             }
         }
+    }
+
+    /// A worker speaks of an attempt under this fence, and the owner knows of none. If the fence was never given out, the store has forgotten
+    /// that it was; then no number up to it is given out again.
+    pub(super) fn fence_seen(&mut self, id: PartitionId, fence: Fence) {
+        let partition = self.partition(id);
+        if fence.0 > partition.sequence && fence.0 - partition.sequence <= limits::LOST_TAIL_MAX {
+            partition.sequence = fence.0;
+            let commits = partition.confirmed_seq;
+            self.tail_was_lost(id, commits, commits);
+        }
+    }
+
+    /// The store has forgotten what it had confirmed.
+    fn tail_was_lost(&mut self, partition: PartitionId, known: u64, found: u64) {
+        probe!("tail.lost");
+        self.partition(partition).was_ours = false;
+        self.commands.push_back(Command::Alert(Alert::TailLost { partition, known, found }));
     }
 
     pub(super) fn leases_renewed(&mut self, requested_at: Monotonic, asked: &[(PartitionId, Epoch)], lost: &[PartitionId]) {
@@ -271,6 +421,9 @@ impl Scheduler {
         }
         for task in busy_tasks {
             self.take_up_limit(task);
+        }
+        if interrupted && !self.partition(id).was_ours {
+            probe!("takeover.with_attempts_in_flight");
         }
         if interrupted {
             self.ask_workers_for_accounts();
@@ -384,6 +537,10 @@ impl Scheduler {
     /// Forgets all that is known of a partition, so that it is read again.
     pub(super) fn drop_partition(&mut self, id: PartitionId, reason: &str) {
         self.commands.push_back(Command::Alert(Alert::PartitionReloaded { partition: id, reason: Arc::from(reason) }));
+        self.forget_partition(id);
+    }
+
+    fn forget_partition(&mut self, id: PartitionId) {
         self.partition(id).phase = Phase::Free;
         self.new_partitions.retain(|new| new.id != id);
         self.removed.retain(|_, removed| removed.partition != id);

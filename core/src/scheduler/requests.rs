@@ -119,6 +119,10 @@ impl Scheduler {
 
     /// Does what an entry asks for. Answers with the entry where that is all there is to it.
     fn apply(&mut self, entry: InboxEntry) -> Option<(PartitionId, InboxId)> {
+        if !self.is_owned(entry.partition) {
+            // To be handed over: the next owner applies it.
+            return None;
+        }
         let applied = Some((entry.partition, entry.id));
         match entry.request {
             Request::DefinitionChanged { task, version, definition: Some(definition), fired_until } => {

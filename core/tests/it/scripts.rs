@@ -182,6 +182,9 @@ fn outcome(world: &World) -> String {
         let at = shown(world.wall_at(*at));
         let what = match alert {
             Alert::PartitionReloaded { reason, .. } => format!("partition reloaded, {reason}"),
+            Alert::TailLost { partition, known, found } => {
+                format!("the tail of partition {partition} was lost: {found} commits, not {known}")
+            }
             Alert::LateResult { instance, .. } => format!("late result for {instance}"),
             Alert::DeadLettered { instance, cause } => format!("{instance} is a dead letter ({})", cause.name()),
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),

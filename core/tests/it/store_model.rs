@@ -37,6 +37,7 @@ pub(crate) struct StoreModel {
     /// Fire times up to then were dealt with, also of tasks that were removed.
     watermarks: BTreeMap<TaskId, Timestamp>,
     pub(crate) leases: Vec<Lease>,
+    replicas: BTreeMap<ReplicaId, Monotonic>,
     pub(crate) tasks: BTreeMap<TaskId, StoredTask>,
     pub(crate) definitions: BTreeMap<(TaskId, Version), Arc<TaskDefinition>>,
     pub(crate) instances: BTreeMap<InstanceId, InstanceRow>,
@@ -59,6 +60,17 @@ pub(crate) struct StoreModel {
 impl StoreModel {
     pub(crate) fn new(partitions: u16) -> Self {
         StoreModel { leases: vec![Lease::default(); usize::from(partitions)], ..StoreModel::default() }
+    }
+
+    /// Those that have said that they are alive, and until when that counts.
+    pub(crate) fn beat(&mut self, replica: &ReplicaId, now: Monotonic) -> Vec<ReplicaId> {
+        self.replicas.insert(replica.clone(), now + limits::PARTITION_LEASE);
+        self.replicas.retain(|_, until| *until > now);
+        self.replicas.keys().cloned().collect()
+    }
+
+    pub(crate) fn leave(&mut self, replica: &ReplicaId) {
+        self.replicas.remove(replica);
     }
 
     pub(crate) fn lease(&mut self, id: PartitionId) -> &mut Lease {
@@ -209,6 +221,12 @@ impl StoreModel {
     fn check_epochs(&mut self, batch: &Batch) -> Result<(), String> {
         for check in &batch.leases {
             let lease = self.lease(check.partition);
+            if lease.owner.as_ref() != Some(&batch.replica) {
+                return Err(format!("partition {} is not {}'s", check.partition, batch.replica));
+            }
+            if lease.commit_seq + 1 != check.commit_seq {
+                return Err(format!("partition {} has {} commits, not {}", check.partition, lease.commit_seq, check.commit_seq - 1));
+            }
             if lease.epoch != check.epoch {
                 return Err(format!("partition {} is under epoch {}, not {}", check.partition, lease.epoch, check.epoch));
             }

@@ -500,11 +500,13 @@ impl World {
         let name = ReplicaId(Arc::from(format!("s{}", replica + 1)));
         let now = Monotonic(self.time);
         match command {
-            Command::AcquireLeases(partitions) => {
+            Command::Beat => vec![Event::MembersSeen { members: self.store.beat(&name, now) }],
+            Command::AcquireLeases { partitions, most } => {
                 let mut events = Vec::new();
                 let mut refused = Vec::new();
                 for partition in partitions {
-                    match self.store.acquire(&name, partition, now) {
+                    let answer = if events.len() < most { self.store.acquire(&name, partition, now) } else { None };
+                    match answer {
                         Some((epoch, commit_seq, sequence)) => {
                             events.push(Event::LeaseGranted { partition, epoch, commit_seq, sequence, requested_at: asked_at });
                         }
@@ -520,8 +522,14 @@ impl World {
                 let lost = asked.iter().filter(|(id, epoch)| !self.store.renew(*id, *epoch, now)).map(|(id, _)| *id).collect();
                 vec![Event::LeasesRenewed { requested_at: asked_at, asked, lost }]
             }
-            Command::ReleaseLeases(leases) => {
+            Command::ReleaseLeases { leases, leaves } => {
                 leases.iter().for_each(|(id, epoch)| self.store.release(*id, *epoch));
+                if leaves {
+                    self.store.leave(&name);
+                }
+                for replica in 0..self.replicas.len() {
+                    self.tell_replica(replica, scheduler::Event::LeasesSignalled);
+                }
                 vec![]
             }
             Command::LoadSnapshot { partition, epoch } if self.failing_snapshots > 0 => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::batch::{AttemptOutput, Batch, CommitOutcome, Output, TaskWrite};
-use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, Version};
+use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::{Millis, Timestamp};
@@ -122,19 +122,19 @@ pub async fn a_write_in_a_partition_not_relied_on_is_refused<F: Factory>(factory
     assert_eq!(entries.len(), 1);
     let mut batch = owner.batch_on(&[other]);
     batch.inserts.push(owner.dispatched(P, T, Timestamp(1)));
-    refused(&store, batch, "partition 2").await;
+    owner.refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
     batch.updates.push(ended(&row, State::Succeeded, START));
-    refused(&store, batch, "partition 2").await;
+    owner.refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
     batch.tasks.push(TaskWrite { task: T, partition: P, version: Some(Version(1)), next_fire: None, fired_until: None });
-    refused(&store, batch, "partition 2").await;
+    owner.refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
     batch.outputs.push(output(&row, "out"));
-    refused(&store, batch, "partition 2").await;
+    owner.refused(&store, batch, "partition 2").await;
     let mut batch = owner.batch_on(&[other]);
     batch.applied = entries;
-    refused(&store, batch, "partition 2").await;
+    owner.refused(&store, batch, "partition 2").await;
 }
 
 /// The first of two locks on one door: the fence is right.
@@ -171,13 +171,13 @@ pub async fn a_firing_that_is_there_is_refused<F: Factory>(factory: &F) {
     let (store, mut owner, row) = with_one(factory).await;
     let mut batch = owner.batch();
     batch.inserts.push(owner.dispatched(P, T, row.fire_time));
-    refused(&store, batch, "there already").await;
+    owner.refused(&store, batch, "there already").await;
     let mut batch = owner.batch();
     batch.updates.push(ended(&row, State::Succeeded, START));
     commit(&store, batch).await;
     let mut batch = owner.batch();
     batch.inserts.push(owner.dispatched(P, T, row.fire_time));
-    refused(&store, batch, "there already").await;
+    owner.refused(&store, batch, "there already").await;
 
     let mut others = [(); 4].map(|()| owner.dispatched(P, T, row.fire_time));
     others[0].fire_time = Timestamp(START.0 + 1);
@@ -208,10 +208,10 @@ pub async fn an_inbox_entry_that_is_gone_is_refused<F: Factory>(factory: &F) {
     let mut batch = owner.batch();
     batch.inserts.push(owner.dispatched(P, T, Timestamp(1)));
     batch.applied = entries;
-    refused(&store, batch, "applied before").await;
+    owner.refused(&store, batch, "applied before").await;
     let mut batch = owner.batch();
     batch.applied = vec![InboxId(4_711)];
-    refused(&store, batch, "applied before").await;
+    owner.refused(&store, batch, "applied before").await;
 }
 
 /// Whatever of it was written before the one thing that was wrong.
@@ -353,4 +353,33 @@ pub async fn a_removed_task_leaves_the_snapshot<F: Factory>(factory: &F) {
     assert_eq!((outcome, dump(&store).await), (CommitOutcome::Committed, before));
     let lease = Owner::take(&store, "a", vec![partition], START.saturating_add(Millis(1))).await.lease(partition);
     assert_eq!(lease.commit_seq, owner.lease(partition).commit_seq);
+}
+
+/// Not even where it has the epoch right: a failover may have lost who was granted it.
+pub async fn a_batch_of_somebody_else_is_refused<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let row = owner.dispatched(P, T, START);
+    let mut batch = owner.batch();
+    batch.inserts.push(row);
+    batch.replica = ReplicaId("b".into());
+    refused(&store, batch.clone(), "is held by a").await;
+    batch.replica = ReplicaId("a".into());
+    commit(&store, batch).await;
+}
+
+/// An owner that counts otherwise than the store knows of other commits than the store does.
+pub async fn a_batch_that_knows_of_too_many_or_too_few_commits_is_refused<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let first = owner.batch();
+    commit(&store, first.clone()).await;
+    let mut again = first;
+    let row = owner.dispatched(P, T, START);
+    again.inserts.push(row);
+    refused(&store, again.clone(), "has 1 commits, not 0").await;
+    again.leases.iter_mut().for_each(|lease| lease.commit_seq += 2);
+    refused(&store, again.clone(), "has 1 commits, not 2").await;
+    again.leases.iter_mut().for_each(|lease| lease.commit_seq -= 1);
+    commit(&store, again).await;
 }

@@ -9,7 +9,7 @@ use super::{Factory, Owner, START, TTL, commit, open, refused};
 const P: PartitionId = PartitionId(3);
 
 async fn ask(store: &impl Store, replica: &str, now: Timestamp) -> LeaseAnswer {
-    let answers = store.acquire(ReplicaId(replica.into()), vec![P], TTL, now).await.expect("an answer");
+    let answers = store.acquire(ReplicaId(replica.into()), vec![P], 1, TTL, now).await.expect("an answer");
     assert_eq!(answers.len(), 1);
     answers.into_iter().next().expect("one answer")
 }
@@ -22,6 +22,14 @@ async fn granted(store: &impl Store, replica: &str, now: Timestamp) -> Epoch {
         }
         held => panic!("{held:?}"),
     }
+}
+
+fn a() -> ReplicaId {
+    ReplicaId("a".into())
+}
+
+fn b() -> ReplicaId {
+    ReplicaId("b".into())
 }
 
 fn later(millis: u64) -> Timestamp {
@@ -53,10 +61,10 @@ pub async fn a_lease_that_is_held_is_granted_to_nobody_else_until_it_ends<F: Fac
 pub async fn a_renewed_lease_lasts_longer<F: Factory>(factory: &F) {
     let store = open(factory).await;
     let epoch = granted(&store, "a", START).await;
-    assert_eq!(store.renew(vec![(P, epoch)], TTL, later(6_000)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(6_000)).await.expect("an answer"), []);
     assert!(matches!(ask(&store, "b", later(TTL.0 + 5_999)).await, LeaseAnswer::Held { .. }));
     // Late, but nobody took it meanwhile: it is still the same term.
-    assert_eq!(store.renew(vec![(P, epoch)], TTL, later(60_000)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(60_000)).await.expect("an answer"), []);
     assert!(matches!(ask(&store, "b", later(60_000 + TTL.0 - 1)).await, LeaseAnswer::Held { .. }));
 }
 
@@ -65,8 +73,8 @@ pub async fn a_lease_that_was_taken_over_is_not_renewed<F: Factory>(factory: &F)
     let store = open(factory).await;
     let old = granted(&store, "a", START).await;
     let new = granted(&store, "b", later(TTL.0)).await;
-    assert_eq!(store.renew(vec![(P, old)], TTL, later(TTL.0)).await.expect("an answer"), [P]);
-    assert_eq!(store.renew(vec![(P, new)], TTL, later(TTL.0)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![(P, old)], TTL, later(TTL.0)).await.expect("an answer"), [P]);
+    assert_eq!(store.renew(b(), vec![(P, new)], TTL, later(TTL.0)).await.expect("an answer"), []);
 }
 
 /// Nor can whoever gave it up go on under it.
@@ -74,8 +82,8 @@ pub async fn a_released_lease_is_free_at_once_and_nobodys<F: Factory>(factory: &
     let store = open(factory).await;
     let mut owner = Owner::take(&store, "a", vec![P], START).await;
     let epoch = owner.lease(P).epoch;
-    store.release(vec![(P, epoch)]).await.expect("a release");
-    assert_eq!(store.renew(vec![(P, epoch)], TTL, START).await.expect("an answer"), [P]);
+    store.release(a(), vec![(P, epoch)], false).await.expect("a release");
+    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, START).await.expect("an answer"), [P]);
     refused(&store, owner.batch(), "partition 3").await;
     assert!(granted(&store, "b", START).await > epoch);
 }
@@ -85,7 +93,7 @@ pub async fn a_release_under_an_old_epoch_does_nothing<F: Factory>(factory: &F) 
     let store = open(factory).await;
     let old = granted(&store, "a", START).await;
     granted(&store, "b", later(TTL.0)).await;
-    store.release(vec![(P, old)]).await.expect("a release");
+    store.release(a(), vec![(P, old)], false).await.expect("a release");
     assert!(matches!(ask(&store, "c", later(TTL.0)).await, LeaseAnswer::Held { .. }));
 }
 
@@ -111,7 +119,7 @@ pub async fn leases_of_several_partitions_are_answered_in_the_order_asked_for<F:
     let store = open(factory).await;
     granted(&store, "a", START).await;
     let asked = vec![PartitionId(5), P, PartitionId(1)];
-    let answers = store.acquire(ReplicaId("b".into()), asked.clone(), TTL, START).await.expect("answers");
+    let answers = store.acquire(ReplicaId("b".into()), asked.clone(), asked.len(), TTL, START).await.expect("answers");
     let answered: Vec<_> = answers
         .into_iter()
         .map(|answer| match answer {
@@ -120,4 +128,54 @@ pub async fn leases_of_several_partitions_are_answered_in_the_order_asked_for<F:
         })
         .collect();
     assert_eq!(answered, [(asked[0], true), (asked[1], false), (asked[2], true)]);
+}
+
+/// Those asked for first are granted first; those that are held cost nothing of what is wanted.
+pub async fn no_more_leases_are_granted_than_are_wanted<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    granted(&store, "a", START).await;
+    let asked = vec![P, PartitionId(6), PartitionId(1), PartitionId(2)];
+    let answers = store.acquire(b(), asked, 2, TTL, START).await.expect("answers");
+    let granted: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            LeaseAnswer::Granted { partition, .. } => Some(partition.0),
+            LeaseAnswer::Held { .. } => None,
+        })
+        .collect();
+    assert_eq!(granted, [6, 1]);
+    let rest = store.acquire(a(), vec![PartitionId(2)], 0, TTL, START).await.expect("answers");
+    assert_eq!(rest, []);
+}
+
+/// Another replica that has the epoch right, as after a failover that lost who was granted it, is not its owner.
+pub async fn a_lease_is_renewed_and_given_up_by_its_owner_only<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let epoch = granted(&store, "a", START).await;
+    assert_eq!(store.renew(b(), vec![(P, epoch)], TTL, later(5_000)).await.expect("an answer"), [P]);
+    store.release(b(), vec![(P, epoch)], false).await.expect("an answer");
+    assert!(matches!(ask(&store, "c", later(TTL.0 - 1)).await, LeaseAnswer::Held { .. }));
+    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(5_000)).await.expect("an answer"), []);
+}
+
+/// It is gone at the very millisecond at which its time ends.
+pub async fn a_replica_is_alive_until_its_beat_is_too_old<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let members = async |replica, now| store.beat(replica, TTL, now).await.expect("a beat").members;
+    assert_eq!(members(b(), START).await, [b()]);
+    assert_eq!(members(a(), later(1)).await, [a(), b()]);
+    assert_eq!(members(a(), later(TTL.0 - 1)).await, [a(), b()]);
+    assert_eq!(members(a(), later(TTL.0)).await, [a()]);
+    assert_eq!(members(b(), later(TTL.0)).await, [a(), b()], "and it may come back");
+}
+
+/// Others need not wait for its beat to be too old. Its leases it gives up by name.
+pub async fn a_replica_that_leaves_is_gone_at_once<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    store.beat(a(), TTL, START).await.expect("a beat");
+    store.beat(b(), TTL, START).await.expect("a beat");
+    let epoch = granted(&store, "a", START).await;
+    store.release(a(), vec![(P, epoch)], true).await.expect("a release");
+    assert_eq!(store.beat(b(), TTL, START).await.expect("a beat").members, [b()]);
+    assert!(matches!(ask(&store, "b", START).await, LeaseAnswer::Granted { .. }));
 }

@@ -49,10 +49,16 @@ macro_rules! conformance_tests {
             a_release_under_an_old_epoch_does_nothing
             a_new_owner_is_told_how_far_the_last_one_came
             leases_of_several_partitions_are_answered_in_the_order_asked_for
+            no_more_leases_are_granted_than_are_wanted
+            a_lease_is_renewed_and_given_up_by_its_owner_only
+            a_replica_is_alive_until_its_beat_is_too_old
+            a_replica_that_leaves_is_gone_at_once
         });
         $crate::conformance_tests!(@cases $factory, $block_on, commits {
             all_of_a_committed_batch_is_there
             a_batch_under_an_old_epoch_is_refused_whole
+            a_batch_of_somebody_else_is_refused
+            a_batch_that_knows_of_too_many_or_too_few_commits_is_refused
             a_batch_is_refused_if_one_of_its_leases_is_lost
             a_write_in_a_partition_not_relied_on_is_refused
             an_update_of_another_state_is_refused
@@ -178,20 +184,23 @@ pub async fn apply(store: &impl Catalog, documents: Vec<TaskDocument>, now: Time
 /// An owner of partitions, who counts as one does.
 #[derive(Clone, Debug)]
 pub struct Owner {
+    replica: ReplicaId,
     leases: BTreeMap<PartitionId, LeaseCheck>,
 }
 
 impl Owner {
     /// Takes these partitions, all of which must be free.
     pub async fn take(store: &impl Store, replica: &str, partitions: Vec<PartitionId>, now: Timestamp) -> Self {
-        let answers = store.acquire(ReplicaId(replica.into()), partitions, TTL, now).await.expect("an answer");
+        let replica = ReplicaId(replica.into());
+        let most = partitions.len();
+        let answers = store.acquire(replica.clone(), partitions, most, TTL, now).await.expect("an answer");
         let leases = answers.into_iter().map(|answer| match answer {
             LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } => {
                 (partition, LeaseCheck { partition, epoch, commit_seq, sequence })
             }
             LeaseAnswer::Held { partition, owner, .. } => panic!("partition {partition} is held by {}", owner.0),
         });
-        Owner { leases: leases.collect() }
+        Owner { replica, leases: leases.collect() }
     }
 
     /// Takes all partitions.
@@ -212,13 +221,21 @@ impl Owner {
             lease.commit_seq += 1;
             leases.push(*lease);
         }
-        Batch { leases, ..Batch::default() }
+        Batch { replica: self.replica.clone(), leases, ..Batch::default() }
     }
 
     /// A batch that relies on all leases.
     pub fn batch(&mut self) -> Batch {
         let all: Vec<_> = self.leases.keys().copied().collect();
         self.batch_on(&all)
+    }
+
+    /// The store must refuse this batch and say so with this in its words. The owner counts on as if it had never been.
+    pub async fn refused<S: Store + Catalog>(&mut self, store: &S, batch: Batch, words: &str) {
+        for lease in &batch.leases {
+            self.leases.get_mut(&lease.partition).expect("an own partition").commit_seq -= 1;
+        }
+        refused(store, batch, words).await;
     }
 
     /// The next number of a partition's sequence.

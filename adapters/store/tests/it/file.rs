@@ -39,7 +39,7 @@ fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
         let store = SqliteStore::open(Options::new(folder.database(), conformance::decode())).expect("a store");
         assert_eq!(store.partitions(), conformance::PARTITIONS);
         assert_eq!(dump(&store).await, before);
-        let answers = store.acquire(ReplicaId(name("b")), vec![PartitionId(0)], TTL, START).await.expect("an answer");
+        let answers = store.acquire(ReplicaId(name("b")), vec![PartitionId(0)], 1, TTL, START).await.expect("an answer");
         let [LeaseAnswer::Granted { epoch, commit_seq, .. }] = answers[..] else { panic!("{answers:?}") };
         assert_eq!((epoch.0, commit_seq), (2, 3));
     });
@@ -207,7 +207,7 @@ fn another_programs_transaction_is_waited_out() {
             let error = store.commit(Arc::clone(&batch)).await.expect_err("a lock");
             assert!(matches!(error, StoreError::Busy { .. }) && error.is_passing(), "{error:?}");
         }
-        let renewed = store.renew(vec![(PartitionId(1), owner.lease(PartitionId(1)).epoch)], TTL, START).await;
+        let renewed = store.renew(ReplicaId("a".into()), vec![(PartitionId(1), owner.lease(PartitionId(1)).epoch)], TTL, START).await;
         assert!(matches!(renewed, Err(StoreError::Busy { .. })));
         other.execute_batch("ROLLBACK").expect("an end");
         assert_eq!(store.commit(batch).await.expect("an outcome"), CommitOutcome::Committed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome};
-use punctual_core::ids::{Fence, PartitionId, TaskId};
+use punctual_core::ids::{Fence, PartitionId, ReplicaId, TaskId};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Store};
@@ -41,9 +41,30 @@ where
 #[test]
 fn the_epoch_keeps_an_old_owner_out() {
     noticed(Guards { lease_epoch: false, ..Guards::ALL }, async |store, mut old, row| {
-        Owner::take(store, "b", all_partitions(), START.saturating_add(TTL)).await;
+        // The same replica, in another life.
+        Owner::take(store, "a", all_partitions(), START.saturating_add(TTL)).await;
         let mut batch = old.batch();
         batch.updates.push(ended(&row, State::Succeeded, START));
+        batch
+    });
+}
+
+#[test]
+fn the_owner_keeps_another_replica_out() {
+    noticed(Guards { lease_owner: false, ..Guards::ALL }, async |_, mut owner, row| {
+        let mut batch = owner.batch();
+        batch.updates.push(ended(&row, State::Succeeded, START));
+        batch.replica = ReplicaId("b".into());
+        batch
+    });
+}
+
+#[test]
+fn the_count_of_commits_keeps_a_repetition_out() {
+    noticed(Guards { lease_commits: false, ..Guards::ALL }, async |_, mut owner, row| {
+        let mut batch = owner.batch();
+        batch.updates.push(ended(&row, State::Succeeded, START));
+        batch.leases.iter_mut().for_each(|lease| lease.commit_seq -= 1);
         batch
     });
 }
