@@ -1,7 +1,14 @@
 //! Tests of the worker protocol on the wire.
 
+mod connections;
+mod frames;
+mod garbage;
+mod largest;
+mod newer_peers;
 mod refusals;
+mod round_trips;
 mod samples;
+mod strategies;
 mod versions;
 mod written_down;
 
