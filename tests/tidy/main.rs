@@ -54,6 +54,7 @@ fn arrows_between_crates_point_one_way() {
     let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("punctual-core", &[] as &[&str]),
         ("punctual-driver", &["punctual-core"]),
+        ("punctual-proto", &["punctual-core"]),
         ("punctual-spec", &["punctual-core"]),
         ("punctual-store", &["punctual-core", "punctual-driver"]),
         ("punctual-worker", &["punctual-core", "punctual-driver", "punctual-spec"]),

@@ -1,0 +1,122 @@
+//! Any message that may be sent.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use punctual_core::batch::Output;
+use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
+use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
+use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_proto::limits::SLOTS_MAX;
+
+/// A number, the ends of its range more often than chance has them.
+fn number(least: u64, most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![Just(least), Just(most), least..=most, least..=least.saturating_add(300).min(most)]
+}
+
+/// A text of up to so many bytes, short ones and the longest more often.
+fn text(bytes_max: usize) -> impl Strategy<Value = Arc<str>> {
+    prop_oneof![
+        8 => any::<String>().prop_map(|text| Arc::from(text.as_str())),
+        1 => Just(Arc::from("x".repeat(bytes_max))),
+        1 => Just(Arc::from("")),
+    ]
+}
+
+fn name() -> impl Strategy<Value = Arc<str>> {
+    "\\PC{1,128}".prop_map(Arc::from)
+}
+
+fn instance() -> impl Strategy<Value = InstanceId> {
+    (0..PARTITIONS_MAX, number(0, (1 << 48) - 1)).prop_map(|(partition, sequence)| InstanceId::new(PartitionId(partition), sequence))
+}
+
+fn attempt() -> impl Strategy<Value = (InstanceId, Fence)> {
+    (instance(), number(0, u64::MAX).prop_map(Fence))
+}
+
+fn millis() -> impl Strategy<Value = Millis> {
+    number(0, DELAY_MAX.0).prop_map(Millis)
+}
+
+fn timeout() -> impl Strategy<Value = TimeoutPolicy> {
+    let action = prop_oneof![Just(TimeoutAction::Kill), Just(TimeoutAction::Wait)];
+    (option::of(millis()), millis(), action).prop_map(|(after, grace, action)| TimeoutPolicy { after, grace, action })
+}
+
+fn assignment() -> impl Strategy<Value = Assignment> {
+    let fire_time = prop_oneof![Just(Timestamp::MIN.0), Just(Timestamp::MAX.0), Just(0), Timestamp::MIN.0..=Timestamp::MAX.0];
+    let numbers = (1..=u32::MAX, 1..=u32::MAX, number(0, u64::MAX), fire_time, number(0, u64::MAX));
+    let texts = (name(), name(), text(4_096), option::of(text(PAYLOAD_BYTES_MAX)));
+    (attempt(), numbers, texts, timeout()).prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout)| {
+        let (attempt, version, task, fire_time, ordinal) = numbers;
+        Assignment {
+            instance,
+            attempt,
+            fence,
+            task: TaskId(task),
+            task_name,
+            version: Version(version),
+            fire_time: Timestamp(fire_time),
+            ordinal,
+            handler: Handler { name, config },
+            payload,
+            timeout,
+        }
+    })
+}
+
+pub(crate) fn hello() -> impl Strategy<Value = Hello> {
+    let running = vec(attempt().prop_map(|(instance, fence)| Running { instance, fence }), 0..20);
+    let numbers = (number(0, u64::MAX), 1..=SLOTS_MAX, number(0, u64::MAX));
+    (name(), numbers, vec(name(), 0..5), any::<bool>(), running).prop_map(|(worker, numbers, handlers, draining, running)| {
+        let (life, slots, received) = numbers;
+        Hello { worker: WorkerId(worker), life: WorkerLife(life), slots, handlers, draining, running, received }
+    })
+}
+
+fn output() -> impl Strategy<Value = Output> {
+    let long = any::<u8>().prop_map(|byte| vec![byte; OUTPUT_BYTES_MAX]);
+    let bytes = prop_oneof![9 => vec(any::<u8>(), 0..64), 1 => long];
+    (bytes, number(0, u64::MAX)).prop_map(|(bytes, dropped)| Output { bytes, dropped })
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let end = prop::sample::select(vec![End::Succeeded, End::Failed, End::FailedForGood, End::TimedOut, End::Cancelled]);
+    let parts = (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output());
+    parts.prop_map(|((instance, fence), end, code, detail, output)| Report { instance, fence, end, code, detail, output })
+}
+
+fn welcome() -> impl Strategy<Value = ToWorker> {
+    number(3, DELAY_MAX.0).prop_flat_map(|lease| {
+        number(1, lease / 3).prop_map(move |heartbeat| ToWorker::Welcome { heartbeat: Millis(heartbeat), lease: Millis(lease) })
+    })
+}
+
+/// What a scheduler may say.
+pub(crate) fn to_worker() -> impl Strategy<Value = ToWorker> {
+    prop_oneof![
+        welcome(),
+        assignment().prop_map(|assignment| ToWorker::Assign(Arc::new(assignment))),
+        attempt().prop_map(|(instance, fence)| ToWorker::Cancel { instance, fence }),
+        attempt().prop_map(|(instance, fence)| ToWorker::Acknowledge { instance, fence }),
+        Just(ToWorker::Alive),
+        Just(ToWorker::GiveAccount),
+    ]
+}
+
+/// What a worker may say.
+pub(crate) fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
+    prop_oneof![
+        hello().prop_map(ToScheduler::Hello),
+        Just(ToScheduler::Heartbeat),
+        attempt().prop_map(|(instance, fence)| ToScheduler::Started { instance, fence }),
+        report().prop_map(ToScheduler::Finished),
+        attempt().prop_map(|(instance, fence)| ToScheduler::Returned { instance, fence }),
+        Just(ToScheduler::Draining),
+    ]
+}

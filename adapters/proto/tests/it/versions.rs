@@ -1,0 +1,62 @@
+//! Two sides agree on a version, or say clearly why they can't.
+
+use punctual_proto::version::{OLDEST_VERSION, PROTOCOL_VERSION, VersionError, Versions, accept, negotiate};
+
+const fn versions(oldest: u32, newest: u32) -> Versions {
+    Versions { oldest, newest }
+}
+
+#[test]
+fn the_newest_that_both_speak_is_chosen() {
+    for (ours, theirs, chosen) in [
+        (versions(1, 1), versions(1, 1), 1),
+        (versions(1, 3), versions(2, 5), 3),
+        (versions(2, 5), versions(1, 3), 3),
+        (versions(1, 9), versions(4, 6), 6),
+        (versions(4, 6), versions(1, 9), 6),
+        (versions(1, 3), versions(3, 3), 3),
+        (versions(1, 3), versions(1, u32::MAX), 3),
+    ] {
+        assert_eq!(negotiate(ours, theirs), Ok(chosen), "{ours:?} and {theirs:?}");
+    }
+}
+
+#[test]
+fn sides_with_nothing_in_common_say_what_they_speak() {
+    for (ours, theirs) in [
+        (versions(1, 2), versions(3, 4)),
+        (versions(3, 4), versions(1, 2)),
+        (versions(1, 2), versions(0, 0)),
+        (versions(1, 2), versions(0, 1)),
+        (versions(1, 4), versions(3, 2)),
+        (versions(1, 1), versions(u32::MAX, 1)),
+    ] {
+        assert_eq!(negotiate(ours, theirs), Err(VersionError::NoneInCommon { ours, theirs }));
+    }
+    let text = |theirs| negotiate(versions(3, 3), theirs).unwrap_err().to_string();
+    let (start, end) =
+        ("no version of the worker protocol in common: this side speaks version 3, the other side ", "Bring the older one up to date");
+    assert_eq!(text(versions(1, 2)), format!("{start}versions 1 to 2. {end}"));
+    assert_eq!(text(versions(0, 0)), format!("{start}no version that it names. {end}"));
+}
+
+#[test]
+fn a_worker_takes_only_what_it_has_offered() {
+    let ours = versions(2, 4);
+    for chosen in 2..=4 {
+        assert_eq!(accept(ours, chosen), Ok(chosen));
+    }
+    for chosen in [0, 1, 5] {
+        assert_eq!(accept(ours, chosen), Err(VersionError::NotOffered { chosen, ours }));
+    }
+    let text = accept(ours, 5).unwrap_err().to_string();
+    let expected =
+        "the scheduler chose version 5 of the worker protocol, but this worker speaks versions 2 to 4. Bring the older one up to date";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn this_side_speaks_what_its_constants_say() {
+    assert_eq!(Versions::OURS, versions(OLDEST_VERSION, PROTOCOL_VERSION));
+    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 1));
+}

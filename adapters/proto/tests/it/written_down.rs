@@ -1,0 +1,74 @@
+//! The bytes of each kind of message, written down once: what is out there reads them by these numbers for ever.
+
+use std::sync::Arc;
+
+use prost::Message;
+use punctual_core::definition::TimeoutAction;
+use punctual_core::protocol::{End, ToScheduler, ToWorker};
+use punctual_proto::convert;
+use punctual_proto::wire::{to_scheduler, to_worker};
+
+use crate::samples;
+
+fn hex(message: &impl Message) -> String {
+    message.encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn what_schedulers_say() {
+    let bytes: Vec<_> =
+        samples::to_worker().into_iter().map(|message| hex(&convert::worker_message_into_wire(message, 1).unwrap())).collect();
+    assert_eq!(
+        bytes,
+        [
+            "0a09080110904e18b0ea01",
+            concat!(
+                "12560a0b091100000000002b00101210021805220ce6af8fe697a5e5afb9e8b4a6280330013809421b0a07636f6d6d61",
+                "6e6412107b227368656c6c223a2274727565227d4a077061796c6f6164520908e0d40310904e1802",
+            ),
+            "1a0d0a0b091100000000002b001012",
+            "220d0a0b091100000000002b001012",
+            "2a00",
+            "3200",
+        ]
+    );
+}
+
+#[test]
+fn what_workers_say() {
+    let bytes: Vec<_> =
+        samples::to_scheduler().into_iter().map(|message| hex(&convert::scheduler_message_into_wire(message).unwrap())).collect();
+    assert_eq!(
+        bytes,
+        [
+            "0a32080110011a08776f726b65722d31200728043207636f6d6d616e643204687474703801420b091100000000002b001012480b",
+            "1200",
+            "1a0d0a0b091100000000002b001012",
+            "22210a0b091100000000002b0010121002181122066b696c6c65642a060a0200ff1006",
+            "2a0d0a0b091100000000002b001012",
+            "3200",
+        ]
+    );
+}
+
+#[test]
+fn how_an_attempt_ended() {
+    for (end, number) in [(End::Succeeded, 1), (End::Failed, 2), (End::FailedForGood, 3), (End::TimedOut, 4), (End::Cancelled, 5)] {
+        let mut report = samples::report();
+        report.end = end;
+        let wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report)).unwrap();
+        let Some(to_scheduler::Kind::Finished(finished)) = wire.kind else { panic!("a report") };
+        assert_eq!(finished.end, number, "{end:?}");
+    }
+}
+
+#[test]
+fn what_is_done_when_the_time_is_over() {
+    for (action, number) in [(TimeoutAction::Kill, 1), (TimeoutAction::Wait, 2)] {
+        let mut assignment = samples::assignment();
+        assignment.timeout.action = action;
+        let wire = convert::worker_message_into_wire(ToWorker::Assign(Arc::new(assignment)), 1).unwrap();
+        let Some(to_worker::Kind::Assign(assign)) = wire.kind else { panic!("an assignment") };
+        assert_eq!(assign.timeout.unwrap().action, number, "{action:?}");
+    }
+}
