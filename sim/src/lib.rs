@@ -8,6 +8,7 @@ pub mod draw;
 pub mod faults;
 pub mod history;
 pub mod load;
+pub mod model;
 pub mod plan;
 pub mod swarm;
 pub mod workload;
