@@ -9,5 +9,7 @@ pub mod faults;
 pub mod history;
 pub mod load;
 pub mod plan;
+pub mod problems;
+pub mod regressions;
 pub mod swarm;
 pub mod workload;
