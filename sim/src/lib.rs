@@ -11,5 +11,6 @@ pub mod load;
 pub mod plan;
 pub mod problems;
 pub mod regressions;
+pub mod shrink;
 pub mod swarm;
 pub mod workload;
