@@ -10,5 +10,8 @@ pub mod history;
 pub mod load;
 pub mod model;
 pub mod plan;
+pub mod problems;
+pub mod regressions;
+pub mod shrink;
 pub mod swarm;
 pub mod workload;

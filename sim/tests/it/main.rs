@@ -1,5 +1,7 @@
 //! Tests of what the crate does as a whole.
 
+mod regressions;
+mod shrink;
 mod swarm;
 
 #[test]
