@@ -4,6 +4,7 @@
 //! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
 //! [`history`], and the same properties judge it.
 
+pub mod bank;
 pub mod draw;
 pub mod faults;
 pub mod history;
@@ -15,3 +16,5 @@ pub mod regressions;
 pub mod shrink;
 pub mod swarm;
 pub mod workload;
+#[cfg(madsim)]
+pub mod world;

@@ -15,6 +15,9 @@ use serde_json::Value;
 pub struct Plan {
     /// What the streams of random numbers are made from.
     pub seed: u64,
+    /// What the wall clocks show at the beginning, in milliseconds since 1970.
+    #[serde(default = "starts_at")]
+    pub starts_at: i64,
     /// How many of what there are.
     pub shape: Shape,
     /// How the world is set.
@@ -446,4 +449,9 @@ impl FaultKind {
             FaultKind::Flood { .. } => Family::Flood,
         }
     }
+}
+
+/// When a run begins that doesn't say: a full minute in January 2027.
+pub const fn starts_at() -> i64 {
+    1_800_000_000_000
 }
