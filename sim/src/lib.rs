@@ -4,6 +4,7 @@
 //! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
 //! [`history`], and the same properties judge it.
 
+pub mod check;
 pub mod draw;
 pub mod faults;
 pub mod history;
