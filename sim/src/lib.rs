@@ -5,6 +5,7 @@
 //! [`history`], and the same properties judge it.
 
 pub mod bank;
+pub mod check;
 pub mod draw;
 pub mod faults;
 pub mod history;

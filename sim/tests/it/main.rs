@@ -1,7 +1,14 @@
 //! Tests of what the crate does as a whole.
 
+mod accounted;
+mod attempts;
+mod heal;
+mod mutilated;
 mod regressions;
+mod requests;
+mod rows;
 mod shrink;
+mod story;
 mod swarm;
 
 #[test]
