@@ -4,5 +4,10 @@
 //! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
 //! [`history`], and the same properties judge it.
 
+pub mod draw;
+pub mod faults;
 pub mod history;
+pub mod load;
 pub mod plan;
+pub mod swarm;
+pub mod workload;

@@ -228,7 +228,7 @@ pub enum FaultKind {
     },
     /// Each wake-up comes twice.
     WakeUpsDoubled,
-    /// Handlers of the worker hang: they end only when they are killed.
+    /// Handlers of the worker that run or begin meanwhile hang: they end when they are killed, or else at the fault's end.
     HandlersHang,
     /// Handlers of the worker take so many times as long.
     HandlersSlow {
@@ -239,7 +239,7 @@ pub enum FaultKind {
     HandlersPanic,
     /// Everything that calls the plan's downstream with this number fails.
     RetryStorm {
-        /// Its number: the first one in the order of the tasks is 0.
+        /// Its place in [`Plan::downstreams`].
         downstream: usize,
     },
     /// So many submissions of one manual task come in one second, once, at the beginning.
@@ -309,11 +309,34 @@ pub enum Selector {
     Everybody,
 }
 
+impl Default for Knobs {
+    /// A quiet world.
+    fn default() -> Self {
+        Knobs { network_ms: (1, 5), database_ms: (1, 5), replica_lag_ms: 0, semi_synchronous: true, wake_ups: true }
+    }
+}
+
 impl Plan {
+    /// The services that handlers call, each once, in the order of the tasks.
+    pub fn downstreams(&self) -> Vec<&str> {
+        downstreams(&self.tasks)
+    }
+
     /// The stream of random numbers of this actor.
     pub fn stream(&self, actor: &str) -> ChaCha8Rng {
         stream(self.seed, actor)
     }
+}
+
+/// The services that the handlers of these tasks call, each once, in the order of the tasks.
+pub fn downstreams(tasks: &[TaskPlan]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in tasks.iter().filter_map(|task| task.handler.downstream.as_deref()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// The stream of random numbers that belongs to this seed and actor.
@@ -326,7 +349,57 @@ pub fn stream(seed: u64, actor: &str) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
+impl Family {
+    /// Every family.
+    pub const ALL: [Family; 14] = [
+        Family::NodeCrash,
+        Family::RollingRestart,
+        Family::NodePause,
+        Family::Network,
+        Family::Clock,
+        Family::DatabaseClock,
+        Family::DbJitter,
+        Family::DbUnknown,
+        Family::DbFailover,
+        Family::DbLostTail,
+        Family::WakeUps,
+        Family::Handlers,
+        Family::RetryStorm,
+        Family::Flood,
+    ];
+
+    /// Its name, on the command line and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::NodeCrash => "node-crash",
+            Family::RollingRestart => "rolling-restart",
+            Family::NodePause => "node-pause",
+            Family::Network => "network",
+            Family::Clock => "clock",
+            Family::DatabaseClock => "database-clock",
+            Family::DbJitter => "db-jitter",
+            Family::DbUnknown => "db-unknown",
+            Family::DbFailover => "db-failover",
+            Family::DbLostTail => "db-lost-tail",
+            Family::WakeUps => "wake-ups",
+            Family::Handlers => "handlers",
+            Family::RetryStorm => "retry-storm",
+            Family::Flood => "flood",
+        }
+    }
+
+    /// The family of this name.
+    pub fn from_name(name: &str) -> Option<Family> {
+        Family::ALL.into_iter().find(|family| family.name() == name)
+    }
+}
+
 impl FaultKind {
+    /// Whether it happens once, at its beginning, and lasts no time.
+    pub const fn is_instant(self) -> bool {
+        matches!(self, FaultKind::Reset | FaultKind::Failover | FaultKind::Flood { .. })
+    }
+
     /// The family that it belongs to. A failover belongs to [`Family::DbLostTail`] where the plan's replication is asynchronous.
     pub const fn family(self, semi_synchronous: bool) -> Family {
         match self {

@@ -1,0 +1,176 @@
+//! How much work a plan's tasks are, and how long a world that has healed needs to settle.
+
+use punctual_core::definition::{Blocking, TaskDefinition, TimeoutAction, Trigger};
+use punctual_core::limits;
+use punctual_core::time::Timestamp;
+use punctual_spec::decode;
+use serde_json::Value;
+
+use crate::plan::{CallKind, FaultKind, HandlerPlan, Knobs, Plan, Shape, TaskPlan};
+use crate::workload::zones;
+
+/// Least time in which the rate after the healing is judged.
+const JUDGED_MS_MIN: u64 = 60_000;
+/// Longest interval that the judged time follows.
+const JUDGED_MS_MAX: u64 = 120_000;
+/// Of a thousand slots so many may be taken by what fires: what was missed has to be made up for with the rest.
+const TAKEN_PER_MILLE_MAX: u64 = 600;
+/// Most slots of a worker, and most workers, that a drawn shape grows to.
+const SLOTS_MAX: u32 = 6;
+const WORKERS_MAX: usize = 4;
+
+/// The work that a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Load {
+    /// From fire to fire; `None`: it does not fire by itself again.
+    interval_ms: Option<u64>,
+    /// Longest and usual attempt.
+    longest_ms: u64,
+    usual_ms: u64,
+    /// Instances in progress at once.
+    max_running: u64,
+    /// Instances that wait behind the limit.
+    max_queue: u64,
+    /// Longest wait before an attempt.
+    backoff_ms: u64,
+}
+
+impl Load {
+    fn of(document: &Value, handler: &HandlerPlan) -> Option<Load> {
+        let definition = decode(&document.to_string(), zones()).ok()?;
+        let policies = &definition.policies;
+        let kill_ms = policies.timeout.after.filter(|_| policies.timeout.action == TimeoutAction::Kill);
+        let bounded = |takes_ms: u64| kill_ms.map_or(takes_ms, |after| takes_ms.min(after.0.saturating_add(policies.timeout.grace.0)));
+        let retry = &policies.retry;
+        let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
+        let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
+        Some(Load {
+            interval_ms: interval_ms(&definition, (handler.takes_ms.0 + handler.takes_ms.1) / 2),
+            longest_ms: bounded(handler.takes_ms.1),
+            usual_ms: bounded((handler.takes_ms.0 + handler.takes_ms.1) / 2),
+            max_running: u64::from(policies.concurrency.max_running),
+            max_queue: match policies.concurrency.blocking {
+                Blocking::Queue { max_queue } => u64::from(max_queue),
+                Blocking::Discard | Blocking::Replace => 0,
+            },
+            backoff_ms: without_jitter.delay(failures, 0).0,
+        })
+    }
+
+    /// Slots that it takes, in thousandths.
+    fn slots_per_mille(&self) -> u64 {
+        let Some(interval_ms) = self.interval_ms else { return 0 };
+        (self.usual_ms.saturating_mul(1_000) / interval_ms.max(1)).min(self.max_running.saturating_mul(1_000))
+    }
+
+    /// Instances that there may be when the world heals, where so many were submitted by hand and this much time has passed.
+    fn backlog(&self, submissions: u64, ms: u64) -> u64 {
+        let fired = self.interval_ms.map_or(1, |interval_ms| ms / interval_ms.max(1) + 1);
+        (self.max_queue + self.max_running).min(fired.saturating_add(submissions))
+    }
+}
+
+/// From fire to fire, by the calendar of 2026 for cron schedules.
+fn interval_ms(definition: &TaskDefinition, usual_ms: u64) -> Option<u64> {
+    if !definition.enabled {
+        return None;
+    }
+    match &definition.trigger {
+        Trigger::Cron(schedule) => {
+            let first = schedule.next_after(Timestamp(1_767_225_600_000))?;
+            Some(schedule.next_after(first)?.since(first).0)
+        }
+        Trigger::FixedRate { interval } => Some(interval.0),
+        Trigger::FixedDelay { interval } => Some(interval.0.saturating_add(usual_ms)),
+        Trigger::Delay { .. } | Trigger::Manual => None,
+    }
+}
+
+/// Grows the shape, unless it is fixed, and then shortens the heaviest handlers, until the workers can bear what fires: in a world that is
+/// always too small nothing ever settles.
+pub fn balance(tasks: &mut [TaskPlan], shape: &mut Shape, is_fixed: bool) {
+    let slots_of = |task: &TaskPlan| Load::of(&task.document, &task.handler).map_or(0, |load| load.slots_per_mille());
+    let mut taken: Vec<u64> = tasks.iter().map(slots_of).collect();
+    loop {
+        let slots = shape.workers as u64 * u64::from(shape.slots);
+        if taken.iter().sum::<u64>() <= slots * TAKEN_PER_MILLE_MAX {
+            return;
+        }
+        if !is_fixed && shape.slots < SLOTS_MAX {
+            shape.slots += 1;
+        } else if !is_fixed && shape.workers < WORKERS_MAX {
+            shape.workers += 1;
+        } else {
+            let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { return };
+            let (low, high) = tasks[heaviest].handler.takes_ms;
+            tasks[heaviest].handler.takes_ms = (low / 2, high / 2);
+            taken[heaviest] = slots_of(&tasks[heaviest]);
+        }
+    }
+}
+
+/// How long after its healing the plan's world needs until everything is as if nothing had been, and its rate has been seen: what runs
+/// ends, leases of the dead run out, retries come due, what queued up is worked off, then the time in which the rate is judged.
+pub fn settling_ms(plan: &Plan) -> u64 {
+    let edited = plan.calls.iter().filter_map(|call| match &call.what {
+        CallKind::Edit { task, document } => plan.tasks.get(*task).map(|plan| (*task, document, &plan.handler)),
+        _ => None,
+    });
+    let written = plan.tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document, &plan.handler));
+    let loads: Vec<(usize, Load)> =
+        written.chain(edited).filter_map(|(task, document, handler)| Some((task, Load::of(document, handler)?))).collect();
+    let slowest = plan.faults.iter().map(|fault| if let FaultKind::HandlersSlow { times } = fault.kind { times } else { 1 }).max();
+    let running_ms = loads.iter().map(|(_, load)| load.longest_ms).max().unwrap_or(0).saturating_mul(slowest.unwrap_or(1));
+    let backoff_ms = loads.iter().map(|(_, load)| load.backoff_ms).max().unwrap_or(0);
+    let interval_ms = loads.iter().filter_map(|(_, load)| load.interval_ms).max().unwrap_or(0);
+    // What the database's clock was ahead when it is set back, nothing fires for.
+    let stepped_ms = plan.faults.iter().map(|fault| match fault.kind {
+        FaultKind::DatabaseClockStep { by } => by.unsigned_abs(),
+        _ => 0,
+    });
+    running_ms
+        .saturating_add(limits::WORKER_LEASE.0 + limits::PARTITION_LEASE.0)
+        .saturating_add(backoff_ms)
+        .saturating_add(backlog_ms(plan, &loads))
+        .saturating_add(stepped_ms.max().unwrap_or(0))
+        .saturating_add(interval_ms.clamp(JUDGED_MS_MIN, JUDGED_MS_MAX))
+        .next_multiple_of(1_000)
+}
+
+/// How long what queued up takes: the longest queue one after the other, or all of them on the slots that are left. A task that is edited
+/// counts as what is the most work.
+fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
+    let spoken_ms = spoken_ms(&plan.knobs);
+    let slots = (plan.shape.workers as u64).saturating_mul(u64::from(plan.shape.slots)).max(1);
+    let (mut longest_ms, mut work_ms, mut taken_per_mille) = (0, 0_u64, 0);
+    for task in 0..plan.tasks.len() {
+        let submissions = submissions(plan, task);
+        let (mut most_ms, mut most_per_mille) = (0, 0);
+        for (_, load) in loads.iter().filter(|(other, _)| *other == task) {
+            let backlog = load.backlog(submissions, plan.heal_at_ms);
+            let attempt_ms = load.longest_ms.saturating_add(spoken_ms);
+            longest_ms = attempt_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
+            most_ms = attempt_ms.saturating_mul(backlog).max(most_ms);
+            most_per_mille = load.slots_per_mille().max(most_per_mille);
+        }
+        work_ms = work_ms.saturating_add(most_ms);
+        taken_per_mille += most_per_mille;
+    }
+    let left_per_mille = (slots.saturating_mul(1_000)).saturating_sub(taken_per_mille).max(slots * (1_000 - TAKEN_PER_MILLE_MAX));
+    longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille)
+}
+
+/// What an attempt costs besides its handler: there and back, and a commit for each.
+fn spoken_ms(knobs: &Knobs) -> u64 {
+    2 * (knobs.network_ms.1 + knobs.database_ms.1)
+}
+
+/// How many times a task is fired by hand.
+fn submissions(plan: &Plan, task: usize) -> u64 {
+    let called = plan.calls.iter().filter(|call| matches!(call.what, CallKind::Trigger { task: other, .. } if other == task)).count();
+    let flooded = plan.faults.iter().map(|fault| match fault.kind {
+        FaultKind::Flood { task: other, count } if other == task => count,
+        _ => 0,
+    });
+    (called + flooded.sum::<usize>()) as u64
+}
