@@ -9,5 +9,6 @@ pub mod faults;
 pub mod history;
 pub mod load;
 pub mod plan;
+pub mod rehearsal;
 pub mod swarm;
 pub mod workload;

@@ -1,5 +1,6 @@
 //! Tests of what the crate does as a whole.
 
+mod rehearsal;
 mod swarm;
 
 #[test]
