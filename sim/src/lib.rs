@@ -14,6 +14,7 @@ pub mod model;
 pub mod plan;
 pub mod problems;
 pub mod regressions;
+pub mod rehearsal;
 pub mod shrink;
 pub mod swarm;
 pub mod workload;

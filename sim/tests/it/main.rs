@@ -5,6 +5,7 @@ mod attempts;
 mod heal;
 mod mutilated;
 mod regressions;
+mod rehearsal;
 mod requests;
 mod rows;
 mod shrink;
