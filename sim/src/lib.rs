@@ -19,4 +19,6 @@ pub mod shrink;
 pub mod swarm;
 pub mod workload;
 #[cfg(madsim)]
+pub mod trial;
+#[cfg(madsim)]
 pub mod world;

@@ -61,6 +61,7 @@ fn arrows_between_crates_point_one_way() {
         ("punctual", &["punctual-core", "punctual-driver", "punctual-spec", "punctual-store", "punctual-worker"]),
         ("punctual-sim", &["punctual-core", "punctual-driver", "punctual-proto", "punctual-spec"]),
         ("punctual-benches", &[]),
+        ("xtask", &[]),
         ("punctual-tests", &[]),
     ]);
     for (package, dependencies) in edges() {

@@ -85,6 +85,7 @@ impl Story {
     /// One scheduler that owns the one partition, and two workers. Healed from the beginning; ends after a while.
     pub(crate) fn new() -> Story {
         let plan = Plan {
+            starts_at: punctual_sim::plan::STARTS_AT,
             seed: 1,
             shape: Shape { schedulers: 1, workers: 2, slots: 4, partitions: 1 },
             knobs: Knobs::default(),
