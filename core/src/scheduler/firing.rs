@@ -54,7 +54,7 @@ impl Scheduler {
         let (wall, monotonic) = (self.wall_read, self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Some(next_fire) = task.next_fire else { return };
-        debug_assert!(task.timer.is_none(), "task {id} would have two timers");
+        assert!(task.timer.is_none(), "task {id} would have two timers");
         let longest = match task.definition.trigger {
             Trigger::Cron(_) => {
                 task.timer = Some(Armed::Cron(self.cron_timers.insert(wall_tick(next_fire), id)));
@@ -163,7 +163,10 @@ impl Scheduler {
             let firing = Firing { task: id, version, definition, fire_time, ordinal: 0, origin, payload: None, key: None, detail: None };
             self.fire(firing);
         }
-        self.arm_task(id);
+        // A fixed delay whose firing was discarded has its next one already.
+        if self.tasks[&id].timer.is_none() {
+            self.arm_task(id);
+        }
     }
 
     /// Makes an instance, or puts on record why not.

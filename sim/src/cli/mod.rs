@@ -1,5 +1,6 @@
 //! The commands.
 
+mod replay;
 mod sweep;
 
 use std::process::ExitCode;
@@ -16,6 +17,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs one seed or plan again.
+    Replay(replay::Arguments),
     /// Runs many seeds.
     Sweep(sweep::Arguments),
 }
@@ -29,6 +32,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let arguments = Arguments::parse_from(arguments);
     match arguments.command {
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
     }
 }
