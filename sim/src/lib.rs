@@ -18,8 +18,8 @@ pub mod rehearsal;
 pub mod show;
 pub mod shrink;
 pub mod swarm;
-pub mod workload;
 #[cfg(madsim)]
 pub mod trial;
+pub mod workload;
 #[cfg(madsim)]
 pub mod world;

@@ -67,6 +67,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     }
     println!("{:?}", probes.into_inner().unwrap());
     let virtual_s = virtual_ms.into_inner() as f64 / 1000.0;
-    println!("{} seeds, {} failing, {took:.1} s, {:.0} virtual s/s, {} records", arguments.seeds, found.len(), virtual_s / took, records.into_inner());
+    println!(
+        "{} seeds, {} failing, {took:.1} s, {:.0} virtual s/s, {} records",
+        arguments.seeds,
+        found.len(),
+        virtual_s / took,
+        records.into_inner()
+    );
     ExitCode::SUCCESS
 }
