@@ -255,9 +255,20 @@ impl Story {
         id
     }
 
+    /// A version that was written by hand is the task's from here on.
+    pub(crate) fn learn(&mut self, task: TaskId, version: u32, definition: TaskDefinition) {
+        self.tasks.insert(task, (Version(version), Arc::new(definition)));
+    }
+
     /// Fire times that are not fired, in the next batch.
     pub(crate) fn drop_run(&mut self, task: TaskId, first: Timestamp, last: Timestamp, count: u64, outcome: Outcome) {
-        let version = self.definition_of(task).0;
+        let version = self.definition_of(task).0.0;
+        self.drop_run_of(task, version, first, last, count, outcome);
+    }
+
+    /// Fire times of this version that are not fired, in the next batch.
+    pub(crate) fn drop_run_of(&mut self, task: TaskId, version: u32, first: Timestamp, last: Timestamp, count: u64, outcome: Outcome) {
+        let version = Version(version);
         let occurrence = Occurrence { task, version, first, last, count, outcome, instance: None, at: self.wall() };
         self.batch.occurrences.push(occurrence);
     }
