@@ -158,14 +158,15 @@ impl<'a> Judge<'_, 'a> {
         let is_before =
             |fire: &&Fire<'_>| fire.version < stretch.versions.0 && stretch.applied.is_some_and(|applied| fire.commit <= applied);
         let older = fires.iter().filter(is_before).filter(|_| stretch.versions.0 > Version(1));
-        let begins_at = older.clone().map(|fire| fire.last).max().map_or(stretch.begins_at, |last| last.max(stretch.begins_at));
+        let dealt_with = older.clone().map(|fire| fire.last).max();
         match (Series::of(stretch.trigger), stretch.trigger) {
             _ if !stretch.is_enabled => self.nothing(&own),
             (Some(series), _) => {
+                let first = first_behind(series, stretch.begins_at, dealt_with);
                 let by_commit = own.clone();
                 own.sort_by_key(|fire| fire.first);
-                self.series(stretch, series, begins_at, &own);
-                self.match_outcomes(stretch, series, begins_at, &by_commit);
+                self.series(stretch, series, first, &own);
+                self.match_outcomes(stretch, series, first, &by_commit);
             }
             (None, Trigger::FixedDelay { interval }) => {
                 let last_end = older.filter_map(|fire| self.end_of(fire)).max();
@@ -205,11 +206,11 @@ impl<'a> Judge<'_, 'a> {
     }
 
     /// By identity.
-    fn series(&mut self, stretch: &Stretch<'_>, series: Series<'_>, begins_at: Timestamp, own: &[&Fire<'a>]) {
+    fn series(&mut self, stretch: &Stretch<'_>, series: Series<'_>, first: Option<Timestamp>, own: &[&Fire<'a>]) {
         let is_rate = matches!(series, Series::Rate(_));
         let jumps = is_rate && self.facts.clocks.were_touched;
         let begins_anywhere = self.facts.clocks.database_was_set();
-        let mut expected = series.first(begins_at);
+        let mut expected = first;
         for (index, fire) in own.iter().enumerate() {
             let may_be_later = jumps || (begins_anywhere && index == 0);
             match expected {
@@ -234,12 +235,12 @@ impl<'a> Judge<'_, 'a> {
     }
 
     /// By earliest deadline: the outcomes in the order of their commits each take the earliest fire time that is left.
-    fn match_outcomes(&mut self, stretch: &Stretch<'_>, series: Series<'_>, begins_at: Timestamp, own: &[&Fire<'a>]) {
+    fn match_outcomes(&mut self, stretch: &Stretch<'_>, series: Series<'_>, first: Option<Timestamp>, own: &[&Fire<'a>]) {
         let is_rate = matches!(series, Series::Rate(_));
         if self.facts.clocks.database_was_set() || (is_rate && self.facts.clocks.were_touched) {
             return;
         }
-        let mut left = series.first(begins_at);
+        let mut left = first;
         for fire in own {
             // That something was early is for another property to say.
             let known = self.facts.commits[fire.commit].wall.saturating_add(Millis(SKEW_MS));
@@ -313,6 +314,14 @@ impl<'a> Judge<'_, 'a> {
         if is_made && own.is_empty() && self.due_until(stretch).is_some_and(|until| due <= until) {
             self.missing(due, "the delay is over");
         }
+    }
+}
+
+/// The first fire time after an edit: where an older version had dealt with it, the first one behind that.
+fn first_behind(series: Series<'_>, edited_at: Timestamp, dealt_with: Option<Timestamp>) -> Option<Timestamp> {
+    match (series.first(edited_at), dealt_with) {
+        (Some(first), Some(dealt_with)) if first <= dealt_with => series.first(dealt_with),
+        (first, _) => first,
     }
 }
 

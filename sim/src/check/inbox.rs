@@ -95,15 +95,27 @@ fn cancel_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize)
 }
 
 fn definition_without_effect(facts: &Facts<'_>, place: usize, task: TaskId, version: Version, is_removal: bool) -> Option<String> {
-    let mut writes = facts.commits[place].batch.tasks.iter().filter(|write| write.task == task);
+    let commit = &facts.commits[place];
+    // The last one counts.
+    let written = commit.batch.tasks.iter().rev().find(|write| write.task == task).map(|write| write.version);
     let before = facts.version_before(task, place);
-    let is_there = match is_removal {
-        // What is not there, or newer than the removal, stays as it is.
-        true => before.is_none_or(|before| before >= version),
-        false => before.is_some_and(|before| before >= version),
+    let is_removed_later = || {
+        let mut entries = commit.batch.applied.iter().filter_map(|id| facts.entry_at(*id, commit.record));
+        entries.any(|entry| match entry.kind {
+            EntryKind::Defined { task: other, version: later, is_removal } => other == task && later > version && is_removal,
+            _ => false,
+        })
     };
-    let is_written = writes.any(|write| write.version.is_none_or(|written| written >= version));
-    (!is_written && !is_there).then(|| format!("task {task} is not written as version {version}"))
+    let is_there = match (written, is_removal) {
+        (Some(Some(written)), false) => written >= version,
+        (Some(Some(written)), true) => written > version,
+        (Some(None), is_removal) => is_removal || is_removed_later(),
+        // What is not there, or newer than the entry, stays as it is.
+        (None, true) => before.is_none_or(|before| before >= version),
+        (None, false) => before.is_some_and(|before| before >= version),
+    };
+    let what = if is_removal { "removed by" } else { "written as" };
+    (!is_there).then(|| format!("task {task} is not {what} version {version}"))
 }
 
 /// A call that was answered with an entry has it in the database, of its kind and for its target, written between call and answer

@@ -265,26 +265,25 @@ fn an_edit_counts_from_when_it_was_written() {
     fire_all(&mut edited, task, [45, 65]);
     finish(&mut edited, 130);
     edited.holds("fire.accounted");
-    // The owner hears of it late: 30 and 40 are the old one's, 45 is behind them, so 60 is not given.
-    let entry = story.entry();
-    let definition = Arc::new(rate(20));
-    let call = story.ask(punctual_sim::history::Ask::Define { task: "t".into() });
-    let what = What::Defined {
-        entry,
-        task,
-        partition: crate::story::PARTITION,
-        version: punctual_core::ids::Version(2),
-        definition: Some(definition),
-    };
-    story.record(Who::Database, what);
-    story.answer(call, punctual_sim::history::Answer::Accepted(entry));
+    // The owner hears of it late: 30 and 40 are the old one's, and 45 is still to come.
+    let mut late = story.clone();
+    let edit = late.write_definition(task, 2, Some(rate(20)));
+    late.learn(task, 1, rate(10));
+    fire_all(&mut late, task, [30, 40]);
+    late.learn(task, 2, rate(20));
+    late.apply_definition(edit, task, Some(2));
+    late.commit();
+    fire_all(&mut late, task, [45, 65]);
+    finish(&mut late, 130);
+    late.holds("fire.accounted");
+    // Later still: 50 is the old one's too, and 45 is behind it, so 70 is next.
+    let edit = story.write_definition(task, 2, Some(rate(20)));
+    story.learn(task, 1, rate(10));
     fire_all(&mut story, task, [30, 40, 50]);
+    story.learn(task, 2, rate(20));
     story.until(52);
-    let edit = entry;
     story.apply_definition(edit, task, Some(2));
     story.commit();
-    // Known to the story from now on.
-    story.learn(task, 2, rate(20));
     fire_all(&mut story, task, [70, 90]);
     finish(&mut story, 155);
     story.holds("fire.accounted");

@@ -1,5 +1,6 @@
 //! What people ask for: `inbox.once`, `submit.durable`, `cancel.effective`.
 
+use punctual_core::batch::TaskWrite;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, TaskId, Version};
 use punctual_core::inbox::ordinal_of;
@@ -136,7 +137,35 @@ fn a_definition_is_not_applied_without_being_written() {
     let removal = story.write_definition(task, 2, None);
     story.batch.applied.push(removal);
     story.commit();
-    story.violates("inbox.once", &[&format!("entry {removal}"), "task 1 is not written as version 2"]);
+    story.violates("inbox.once", &[&format!("entry {removal}"), "task 1 is not removed by version 2"]);
+}
+
+#[test]
+fn of_two_definitions_in_one_batch_the_later_one_counts() {
+    for is_in_order in [true, false] {
+        let (mut story, task) = story();
+        let removal = story.write_definition(task, 2, None);
+        let made_again = story.write_definition(task, 3, Some(definition()));
+        story.batch.applied.extend([removal, made_again]);
+        let write = |version: Option<u32>| TaskWrite {
+            task,
+            partition: crate::story::PARTITION,
+            version: version.map(Version),
+            next_fire: None,
+            fired_until: None,
+        };
+        let mut writes = vec![write(None), write(Some(3))];
+        if !is_in_order {
+            writes.reverse();
+        }
+        story.batch.tasks = writes;
+        story.commit();
+        if is_in_order {
+            story.holds("inbox.once");
+        } else {
+            story.violates("inbox.once", &[&format!("entry {made_again}"), "task 1 is not written as version 3"]);
+        }
+    }
 }
 
 #[test]

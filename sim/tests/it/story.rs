@@ -255,7 +255,7 @@ impl Story {
         id
     }
 
-    /// A version that was written by hand is the task's from here on.
+    /// What is fired from here on is fired by this version.
     pub(crate) fn learn(&mut self, task: TaskId, version: u32, definition: TaskDefinition) {
         self.tasks.insert(task, (Version(version), Arc::new(definition)));
     }
