@@ -1,130 +1,14 @@
-//! Fire times: `fire.never_early`, `fire.accounted`, `fire.no_duplicate`, `misfire.by_policy`.
+//! `fire.accounted`.
 
-use std::sync::Arc;
-
-use jiff::tz::TimeZone;
-use punctual_core::cron::{Expression, GapPolicy, OverlapPolicy, Schedule};
 use punctual_core::definition::{MisfireAction, TaskDefinition, Trigger};
-use punctual_core::ids::{InboxId, InstanceId, TaskId};
-use punctual_core::inbox::ordinal_of;
-use punctual_core::instance::{Cause, Origin, State};
+use punctual_core::ids::{InstanceId, TaskId, Version};
+use punctual_core::instance::Origin;
 use punctual_core::occurrence::Outcome;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_sim::history::{What, Who};
 
-use crate::story::{Story, every, manual, policies, secs, with};
-
-fn cron(name: &str, expression: &str) -> TaskDefinition {
-    let expression = Expression::parse(expression, None).expect("a cron expression");
-    let schedule = Schedule::new(expression, TimeZone::UTC, GapPolicy::AfterGap, OverlapPolicy::First);
-    roomy(with(name, Trigger::Cron(Arc::new(schedule))))
-}
-
-/// Without a limit that could get in the way.
-fn roomy(definition: TaskDefinition) -> TaskDefinition {
-    policies(definition, |policies| policies.concurrency.max_running = 1_000)
-}
-
-fn rate(secs: u64) -> TaskDefinition {
-    roomy(every("t", secs))
-}
-
-/// Fires these fire times, in seconds, each on time, and ends each at once.
-fn fire_all(story: &mut Story, task: TaskId, fire_times: impl IntoIterator<Item = u64>) {
-    for fire_time in fire_times {
-        story.until(fire_time.max(story.at.div_ceil(1_000)));
-        let id = story.fire(task, secs(fire_time));
-        story.run(id, 0);
-    }
-}
-
-/// A healed story of one task.
-fn story_of(definition: TaskDefinition) -> (Story, TaskId) {
-    let mut story = Story::new();
-    story.heal();
-    let task = story.define(1, definition);
-    (story, task)
-}
-
-/// A story of one task that has not healed yet, so that nothing is said of the rate.
-fn unhealed(definition: TaskDefinition) -> (Story, TaskId) {
-    let mut story = Story::new();
-    let task = story.define(1, definition);
-    (story, task)
-}
-
-/// The run ends so many seconds after the beginning.
-fn finish(story: &mut Story, at: u64) {
-    story.until(at);
-    story.finish();
-}
-
-#[test]
-fn what_comes_at_its_time_or_later_is_not_early() {
-    let (mut story, task) = story_of(rate(10));
-    fire_all(&mut story, task, [10, 20, 30]);
-    story.holds("fire.never_early");
-}
-
-#[test]
-fn what_is_committed_before_its_fire_time_is_early() {
-    let (mut story, task) = story_of(rate(10));
-    story.at = 9_999;
-    let id = story.fire(task, secs(10));
-    story.at = 10_001;
-    story.run(id, 0);
-    story.violates("fire.never_early", &["instance 0-1", "task 1", "record"]);
-}
-
-#[test]
-fn what_is_early_is_early_by_the_databases_clock() {
-    let (mut story, task) = story_of(rate(10));
-    story.wall_offset = 3_600_000;
-    // By the owner's own clock it has come.
-    story.record(Who::Scheduler(0), What::ClockStepped { by: 3_600_000 });
-    story.wall_offset = 0;
-    story.at = 9_000;
-    let id = story.fire(task, secs(10));
-    story.at = 10_001;
-    story.run(id, 0);
-    story.violates("fire.never_early", &["instance 0-1"]);
-}
-
-#[test]
-fn a_handler_that_begins_before_the_fire_time_is_early() {
-    let (mut story, task) = story_of(manual("t"));
-    let entry = story.submit(task, 1, None);
-    story.batch.applied.push(entry);
-    // A delayed trigger.
-    let id = story.insert(task, secs(10), ordinal_of(entry, 0), Origin::Manual);
-    story.commit();
-    story.at = 9_000;
-    let mut good = story.clone();
-    story.run(id, 0);
-    story.violates("fire.never_early", &["instance 0-1", "task 1", "began at"]);
-    good.at = 10_000;
-    good.run(id, 0);
-    good.holds("fire.never_early");
-}
-
-#[test]
-fn after_the_databases_clock_was_set_nothing_is_early() {
-    let (mut story, task) = story_of(rate(10));
-    story.at = 5_000;
-    let (mut before, task_before) = (story.clone(), task);
-    story.wall_offset = -60_000;
-    story.record(Who::Database, What::ClockStepped { by: -60_000 });
-    story.at = 10_000;
-    let id = story.fire(task, secs(10));
-    story.run(id, 0);
-    story.leaves_open("fire.never_early", "the database's clock was set");
-    // What was early before is early.
-    let id = before.fire(task_before, secs(10));
-    before.at = 10_001;
-    before.run(id, 0);
-    before.record(Who::Database, What::ClockStepped { by: -60_000 });
-    assert!(before.violations().iter().any(|(property, _)| *property == "fire.never_early"));
-}
+use crate::story::{PARTITION, START, manual, policies, secs, with};
+use crate::tasks::{cron, finish, fire_all, rate, roomy, story_of, unhealed};
 
 #[test]
 fn a_rate_is_accounted_for() {
@@ -316,7 +200,7 @@ fn the_old_version_fires_nothing_after_the_edit_was_applied() {
     story.define(1, rate(15));
     story.until(20);
     let id = story.insert(task, secs(20), 0, Origin::Schedule);
-    story.row(id).version = punctual_core::ids::Version(1);
+    story.row(id).version = Version(1);
     story.commit();
     story.violates("fire.accounted", &["task 1 (t)", "instance 0-3", "had been applied"]);
 }
@@ -385,7 +269,7 @@ fn a_task_that_was_removed_and_made_again_begins_behind_what_it_had_fired() {
     story.until(120);
     let id = story.insert(task, secs(120), 0, Origin::Schedule);
     story.commit();
-    assert_eq!(id, InstanceId::new(crate::story::PARTITION, 3));
+    assert_eq!(id, InstanceId::new(PARTITION, 3));
     story.violates("fire.accounted", &["task 1 (t)", "instance 0-3"]);
 }
 
@@ -394,7 +278,7 @@ fn a_fixed_delay_counts_from_the_end_of_the_last_instance() {
     let (mut story, task) = story_of(roomy(with("t", Trigger::FixedDelay { interval: Millis::from_secs(10) })));
     let mut due = secs(10);
     for _ in 0..4 {
-        story.at = (due.0 - crate::story::START) as u64;
+        story.at = (due.0 - START) as u64;
         let id = story.fire(task, due);
         story.run(id, 0);
         due = story.rows[&id].ended_at().unwrap().saturating_add(Millis::from_secs(10));
@@ -408,7 +292,7 @@ fn a_fixed_delay_counts_from_the_end_of_the_last_instance() {
     stopped.violates("fire.accounted", &["task 1 (t)", "the fixed delay has stopped"]);
     for wrong in [-1, 500] {
         let mut story = story.clone();
-        story.at = (due.0 + wrong - crate::story::START) as u64;
+        story.at = (due.0 + wrong - START) as u64;
         let id = story.fire(task, Timestamp(due.0 + wrong));
         story.run(id, 0);
         story.violates("fire.accounted", &["task 1 (t)", "instance 0-9", "the interval after the last end"]);
@@ -512,218 +396,4 @@ fn what_was_undone_is_fired_again() {
     story.run(id, 0);
     story.holds("fire.accounted");
     story.holds("fire.no_duplicate");
-}
-
-#[test]
-fn a_firing_is_there_once() {
-    let (mut story, task) = story_of(roomy(manual("t")));
-    let entry = story.submit(task, 1, None);
-    story.apply_trigger(entry, task);
-    let fire_time = story.wall();
-    story.commit();
-    let before = story.batch.clone();
-    // The same submission again, under another id.
-    story.insert(task, fire_time, ordinal_of(entry, 0), Origin::Manual);
-    story.batch.applied.clear();
-    story.commit();
-    assert_eq!(before.applied, [] as [InboxId; 0]);
-    let violations = story.violations();
-    let found = violations.iter().find(|(property, _)| *property == "fire.no_duplicate").expect("it is found");
-    assert!(found.1.contains("instances 0-1 and 0-2 of task 1 are the same firing"), "{found:?}");
-}
-
-#[test]
-fn a_fire_time_that_is_fired_twice_is_a_duplicate_too() {
-    let (mut story, task) = story_of(rate(10));
-    fire_all(&mut story, task, [10]);
-    story.until(11);
-    story.fire(task, secs(10));
-    let violations = story.violations();
-    let properties: Vec<_> = violations.iter().map(|(property, _)| *property).collect();
-    assert_eq!(properties, ["fire.accounted", "fire.no_duplicate"], "a duplicate has two outcomes too");
-    assert!(violations[1].1.contains("instances 0-1 and 0-3 of task 1 are the same firing"), "{violations:?}");
-}
-
-#[test]
-fn a_submission_is_one_instance_of_whatever_task() {
-    let (mut story, task) = story_of(roomy(manual("t")));
-    let other = story.define(2, roomy(manual("other")));
-    let entry = story.submit(task, 1, None);
-    story.apply_trigger(entry, task);
-    story.commit();
-    story.pass(10);
-    story.insert(other, story.wall(), ordinal_of(entry, 0), Origin::Manual);
-    story.commit();
-    let violations = story.violations();
-    let found = violations.iter().find(|(property, _)| *property == "fire.no_duplicate").expect("it is found");
-    assert!(found.1.contains("the same submission"), "{found:?}");
-}
-
-#[test]
-fn an_id_is_inserted_once() {
-    let (mut story, task) = story_of(roomy(manual("t")));
-    let id = story.trigger(task);
-    story.change(id, State::Cancelled, Cause::CancelRequested);
-    story.commit();
-    story.pass(10);
-    story.sequence -= 1;
-    story.stored.remove(&id);
-    let again = story.trigger(task);
-    assert_eq!(id, again);
-    story.violates("fire.no_duplicate", &["instance 0-1", "inserted twice"]);
-}
-
-#[test]
-fn a_firing_that_was_undone_after_it_had_begun_is_not_known() {
-    let (mut story, task) = story_of(rate(10));
-    let before = story.clone();
-    story.until(10);
-    let from = story.history.records.len();
-    let id = story.fire(task, secs(10));
-    story.start(id, 0);
-    story.record(Who::Worker(0), What::Crashed);
-    story.record(Who::Database, What::TailLost { from });
-    (story.commit_seq, story.rows, story.stored) = (before.commit_seq, before.rows, before.stored);
-    // The owner knows that numbers were lost.
-    story.sequence = 100;
-    story.until(12);
-    let id = story.fire(task, secs(10));
-    story.run(id, 0);
-    story.leaves_open("fire.no_duplicate", "the tail was lost: instances 0-1 and 0-101 of task 1");
-}
-
-fn missed(action: MisfireAction, deadline: Option<u64>) -> (Story, TaskId) {
-    let definition = policies(cron("t", "* * * * *"), |policies| {
-        policies.misfire.action = action;
-        policies.misfire.deadline = deadline.map(Millis::from_secs);
-    });
-    let (mut story, task) = unhealed(definition);
-    story.until(200);
-    (story, task)
-}
-
-fn coalesce(story: &mut Story, task: TaskId, made_up_for_by: Option<InstanceId>) {
-    story.drop_run(task, secs(60), secs(120), 2, Outcome::Coalesced);
-    story.batch.occurrences.last_mut().unwrap().instance = made_up_for_by;
-}
-
-#[test]
-fn missed_fire_times_go_by_the_policy() {
-    let (mut story, task) = missed(MisfireAction::FireOnce, None);
-    let id = story.insert(task, secs(180), 0, Origin::CatchUp);
-    coalesce(&mut story, task, Some(id));
-    story.commit();
-    story.holds("misfire.by_policy");
-    // Where the one that makes up for them is discarded, there is none to name.
-    let (mut story, task) = missed(MisfireAction::FireOnce, None);
-    coalesce(&mut story, task, None);
-    story.drop_run(task, secs(180), secs(180), 1, Outcome::QueueFull);
-    story.commit();
-    story.holds("misfire.by_policy");
-    let (mut story, task) = missed(MisfireAction::Skip, Some(100));
-    story.drop_run(task, secs(60), secs(60), 1, Outcome::DeadlinePassed);
-    story.drop_run(task, secs(120), secs(180), 2, Outcome::MisfireSkipped);
-    story.commit();
-    story.holds("misfire.by_policy");
-    let (mut story, task) = missed(MisfireAction::FireAll { limit: 2 }, None);
-    story.drop_run(task, secs(60), secs(60), 1, Outcome::CatchUpLimit);
-    for fire_time in [120, 180] {
-        story.insert(task, secs(fire_time), 0, Origin::CatchUp);
-    }
-    story.commit();
-    story.holds("misfire.by_policy");
-}
-
-#[test]
-fn an_outcome_that_the_policy_does_not_have_is_found() {
-    let policies = [
-        (Outcome::Coalesced, MisfireAction::Skip),
-        (Outcome::Coalesced, MisfireAction::FireAll { limit: 9 }),
-        (Outcome::MisfireSkipped, MisfireAction::FireOnce),
-        (Outcome::CatchUpLimit, MisfireAction::FireOnce),
-        (Outcome::DeadlinePassed, MisfireAction::FireOnce),
-    ];
-    for (outcome, action) in policies {
-        let (mut story, task) = missed(action, None);
-        story.drop_run(task, secs(60), secs(180), 3, outcome);
-        story.commit();
-        story.violates("misfire.by_policy", &["task 1 (t)", outcome.name(), "not the task's policy", "record"]);
-    }
-}
-
-#[test]
-fn coalesced_fire_times_name_what_makes_up_for_them() {
-    let (mut story, task) = missed(MisfireAction::FireOnce, None);
-    coalesce(&mut story, task, None);
-    let id = story.insert(task, secs(180), 0, Origin::CatchUp);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "coalesced", "names no instance"]);
-    for wrong in [InstanceId(id.0 + 50), id] {
-        let (mut story, task) = missed(MisfireAction::FireOnce, None);
-        let early = story.insert(task, secs(60), 0, Origin::CatchUp);
-        assert_eq!(early, id);
-        story.drop_run(task, secs(120), secs(180), 2, Outcome::Coalesced);
-        story.batch.occurrences.last_mut().unwrap().instance = Some(wrong);
-        story.commit();
-        story.violates("misfire.by_policy", &["task 1 (t)", "coalesced", "does not make up for it"]);
-    }
-}
-
-#[test]
-fn what_is_to_be_skipped_is_not_made_up_for() {
-    let (mut story, task) = missed(MisfireAction::Skip, None);
-    story.drop_run(task, secs(60), secs(120), 2, Outcome::MisfireSkipped);
-    story.insert(task, secs(180), 0, Origin::CatchUp);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "instance 0-1", "to be skipped"]);
-}
-
-#[test]
-fn fire_once_makes_up_for_one_and_fire_all_for_as_many_as_it_says() {
-    for (action, most) in [(MisfireAction::FireOnce, 1), (MisfireAction::FireAll { limit: 2 }, 2)] {
-        let (mut story, task) = missed(action, None);
-        for fire_time in [60, 120, 180] {
-            story.insert(task, secs(fire_time), 0, Origin::CatchUp);
-        }
-        story.commit();
-        story.violates("misfire.by_policy", &["task 1", "3 fire times", "instance 0-3", &format!("allowed are {most}")]);
-    }
-}
-
-#[test]
-fn lateness_decides_what_was_missed() {
-    // Late and taken as on time.
-    let (mut story, task) = missed(MisfireAction::FireAll { limit: 9 }, None);
-    for fire_time in [60, 120] {
-        story.insert(task, secs(fire_time), 0, Origin::CatchUp);
-    }
-    story.insert(task, secs(180), 0, Origin::Schedule);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "instance 0-3", "taken as on time"]);
-    // Just late and taken as missed.
-    let (mut story, task) = story_of(cron("t", "* * * * *"));
-    story.until(65);
-    story.insert(task, secs(60), 0, Origin::CatchUp);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "instance 0-1", "5000 ms late, and taken as missed"]);
-    let (mut story, task) = story_of(policies(cron("t", "* * * * *"), |policies| policies.misfire.action = MisfireAction::Skip));
-    story.until(65);
-    story.drop_run(task, secs(60), secs(60), 1, Outcome::MisfireSkipped);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "misfire_skipped", "taken as missed"]);
-}
-
-#[test]
-fn the_deadline_decides_what_is_too_late() {
-    let (mut story, task) = missed(MisfireAction::FireAll { limit: 9 }, Some(100));
-    story.drop_run(task, secs(60), secs(120), 2, Outcome::DeadlinePassed);
-    story.insert(task, secs(180), 0, Origin::CatchUp);
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "deadline_passed", "80000 ms late, and the deadline is 100000 ms"]);
-    let (mut story, task) = missed(MisfireAction::FireAll { limit: 9 }, Some(100));
-    for fire_time in [60, 120, 180] {
-        story.insert(task, secs(fire_time), 0, Origin::CatchUp);
-    }
-    story.commit();
-    story.violates("misfire.by_policy", &["task 1 (t)", "instance 0-1", "140000 ms late, and the deadline is 100000 ms"]);
 }
