@@ -10,5 +10,6 @@ pub mod history;
 pub mod load;
 pub mod plan;
 pub mod rehearsal;
+pub mod report;
 pub mod swarm;
 pub mod workload;

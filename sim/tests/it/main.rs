@@ -1,6 +1,9 @@
 //! Tests of what the crate does as a whole.
 
+mod day;
+mod pages;
 mod rehearsal;
+mod story;
 mod swarm;
 
 #[test]
