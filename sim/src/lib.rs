@@ -15,6 +15,7 @@ pub mod plan;
 pub mod problems;
 pub mod regressions;
 pub mod rehearsal;
+pub mod report;
 pub mod show;
 pub mod shrink;
 pub mod swarm;

@@ -2,10 +2,12 @@
 
 mod accounted;
 mod attempts;
+mod day;
 mod fires;
 mod heal;
 mod misfires;
 mod mutilated;
+mod pages;
 mod regressions;
 mod rehearsal;
 mod requests;
@@ -15,6 +17,7 @@ mod shrink;
 mod story;
 mod swarm;
 mod tasks;
+mod told;
 
 #[test]
 fn no_test_file_is_forgotten() {

@@ -1,0 +1,181 @@
+//! The report as a page of a terminal.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{Class, DownstreamReport, Numbers, Report, TaskReport, words};
+
+/// The page is not wider than this.
+const WIDTH: usize = 100;
+
+/// The page.
+pub(super) fn render(report: &Report) -> String {
+    let mut page = String::new();
+    // Writing to a text can't fail.
+    let _ = write(&mut page, report);
+    page
+}
+
+fn write(page: &mut String, report: &Report) -> std::fmt::Result {
+    let about = &report.about;
+    let file = about.file.as_deref().unwrap_or("A rehearsal");
+    writeln!(page, "{}, rehearsed for {} with seed {}", clean(file), words::hours(about.heal_at_ms), about.seed)?;
+    writeln!(page, "{}\n", headline(report))?;
+    writeln!(page, "{}", summary(report))?;
+    for verdict in &report.verdicts {
+        let (sign, rest) = match &verdict.violation {
+            None => ("held    ", String::new()),
+            Some(violation) => ("VIOLATED", format!(": {}", clean(violation))),
+        };
+        writeln!(page, "  {sign} {}{rest}", clean(&verdict.property))?;
+    }
+    writeln!(page, "\n{}", if report.findings.is_empty() { "Nothing to change was found." } else { "What to look at" })?;
+    for finding in &report.findings {
+        let about = finding.about.as_deref().map(|about| format!(" {}:", clean(about))).unwrap_or_default();
+        let field = finding.field.as_deref().map(|field| format!(" [{field}]")).unwrap_or_default();
+        writeln!(page)?;
+        wrap(page, &format!("{:<8}{about} {}", finding.severity.name().to_uppercase(), clean(&finding.what)), 2, 11)?;
+        wrap(page, &format!("-> {}{field}", clean(&finding.advice)), 11, 14)?;
+    }
+    writeln!(page, "\n{}", tasks(&report.tasks))?;
+    if !report.downstreams.is_empty() {
+        writeln!(page, "\n{}", downstreams(report))?;
+    }
+    if let Some(command) = &about.command {
+        writeln!(page, "\nAgain: {}", clean(command))?;
+    }
+    Ok(())
+}
+
+/// How it went, in a sentence.
+pub(super) fn headline(report: &Report) -> String {
+    let violated: Vec<&str> =
+        report.verdicts.iter().filter(|verdict| verdict.violation.is_some()).map(|verdict| verdict.property.as_str()).collect();
+    let held = report.verdicts.len() - violated.len();
+    match report.class {
+        Class::Held if report.verdicts.is_empty() => "No promise was judged.".to_owned(),
+        Class::Held => format!("All {} were held.", words::count(held as u64, "promise")),
+        Class::SafetyViolated | Class::LivenessViolated => {
+            format!("{} violated: {}.", words::count(violated.len() as u64, "promise"), violated.join(", "))
+        }
+        Class::Crashed => "The simulated world crashed.".to_owned(),
+        Class::Nondeterministic => "The same seed gave two different runs.".to_owned(),
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let Numbers { expected, fired, attempts, retries, lost_workers, timeouts, unfinished, lateness, .. } = &report.total;
+    let about = &report.about;
+    let shape = format!("{}, {}", words::count(about.schedulers as u64, "scheduler"), words::count(about.workers as u64, "worker"));
+    let mut text = format!(
+        "  {} of {} fired, {} dropped on record; {} succeeded, {} ended wrong, {} unfinished\n",
+        words::thousands(*fired),
+        words::count(*expected, "fire time"),
+        words::thousands(report.total.dropped_total()),
+        words::thousands(report.total.in_state("succeeded")),
+        words::thousands(report.total.gone_wrong()),
+        words::thousands(*unfinished)
+    );
+    text.push_str(&format!(
+        "  {}: {}, {}, {}\n",
+        words::count(*attempts, "attempt"),
+        words::count(*retries, "retry"),
+        words::count(*lost_workers, "lost worker"),
+        words::count(*timeouts, "timeout")
+    ));
+    text.push_str(&format!(
+        "  late by {} (p50), {} (p99), {} at most\n",
+        words::duration(lateness.p50_ms),
+        words::duration(lateness.p99_ms),
+        words::duration(lateness.max_ms)
+    ));
+    text.push_str(&format!("  {} came over {shape}\n", words::count(about.faults as u64, "fault")));
+    text
+}
+
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(head.iter().copied());
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
+        column.set_padding((if index == 0 { 1 } else { 0 }, 1));
+    }
+    table
+}
+
+fn trimmed(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+fn tasks(tasks: &[TaskReport]) -> String {
+    let mut table = table(&["Task", "fired", "of", "dropped", "ok", "wrong", "open", "retries", "late p50", "p99", "max", "run max"]);
+    for TaskReport { name, numbers, .. } in tasks {
+        let late = |ms: u64| if numbers.lateness.count == 0 { "-".to_owned() } else { words::duration(ms) };
+        let number = words::thousands;
+        table.add_row([
+            shortened(&clean(name)),
+            number(numbers.fired),
+            number(numbers.expected),
+            number(numbers.dropped_total()),
+            number(numbers.in_state("succeeded")),
+            number(numbers.gone_wrong()),
+            number(numbers.unfinished),
+            number(numbers.retries),
+            late(numbers.lateness.p50_ms),
+            late(numbers.lateness.p99_ms),
+            late(numbers.lateness.max_ms),
+            if numbers.runs.count == 0 { "-".to_owned() } else { words::duration(numbers.runs.max_ms) },
+        ]);
+    }
+    trimmed(&table)
+}
+
+fn downstreams(report: &Report) -> String {
+    let mut table = table(&["Service", "calls", "failed", "retries", "calls/instance", "usual/min", "worst/min", "at"]);
+    for downstream in &report.downstreams {
+        let DownstreamReport {
+            name, calls, failures, retries, amplification_per_mille, usual_per_minute, peak_per_minute, peak_at_ms, ..
+        } = downstream;
+        table.add_row([
+            shortened(&clean(name)),
+            words::thousands(*calls),
+            words::thousands(*failures),
+            words::thousands(*retries),
+            words::times(*amplification_per_mille),
+            words::thousands(*usual_per_minute),
+            words::thousands(*peak_per_minute),
+            words::clock(report.about.starts_at, *peak_at_ms),
+        ]);
+    }
+    trimmed(&table)
+}
+
+/// A name that leaves room for the numbers.
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= 28 { name.to_owned() } else { name.chars().take(27).chain(['…']).collect() }
+}
+
+/// With nothing in it that a terminal would obey.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Breaks a text between words; lines after the first are indented by `next`.
+fn wrap(page: &mut String, text: &str, first: usize, next: usize) -> std::fmt::Result {
+    let mut line = " ".repeat(first);
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            writeln!(page, "{line}")?;
+            line = " ".repeat(next);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    writeln!(page, "{line}")
+}
