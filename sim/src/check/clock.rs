@@ -25,7 +25,8 @@ impl Clocks {
         let mut were_touched = false;
         let mut apart = SKEW_MS;
         for (index, record) in records.iter().enumerate() {
-            if record.who == Who::Database {
+            // What is left at the end is read by the world, not by the database.
+            if record.who == Who::Database && !matches!(record.what, What::Left(_)) {
                 let ahead = record.wall.0.saturating_sub_unsigned(record.at);
                 if database.last().is_none_or(|(_, last)| *last != ahead) {
                     database.push((record.at, ahead));
