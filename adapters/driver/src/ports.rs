@@ -213,7 +213,8 @@ pub trait Store: Send + Sync + 'static {
     /// not among the batch's; an update of an instance that has another state or fence, or is not there; an instance whose id, or whose
     /// fire time, task, ordinal and run, is there already; an inbox entry that is gone. An update changes what happens to an instance,
     /// never what it is: task, version, fire time, ordinal, run, origin, payload and key stay as inserted. An attempt's output that is
-    /// written again takes the place of the first.
+    /// written again takes the place of the first. What a batch says finds what the same batch has said before: inserts, then updates,
+    /// then entries, each in their order.
     fn commit(&self, batch: Arc<Batch>) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
 
     /// Reads the oldest entries behind `after` of these partitions' inboxes, at most `limit`. They stay until a batch applies them.

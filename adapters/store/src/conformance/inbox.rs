@@ -118,6 +118,20 @@ pub async fn the_watermark_outlives_the_task<F: Factory>(factory: &F) {
     assert_eq!(*fired_until, fired);
 }
 
+/// The watermark says what was dealt with: an owner's record that has none takes nothing of that back.
+pub async fn a_watermark_that_is_not_written_stays<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let fired = Some(Timestamp(START.0 + 9));
+    apply(&store, vec![document("one", "v1")], START).await;
+    apply_inbox(&store, &mut owner, fired).await;
+    apply(&store, vec![document("one", "v2")], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    let snapshot = store.snapshot(partition_of("one", PARTITIONS)).await.expect("a snapshot");
+    let record = &snapshot.tasks[0];
+    assert_eq!((record.version, record.next_fire, record.fired_until), (Version(2), None, fired));
+}
+
 /// Its entries stay, in their order; those of others go on.
 pub async fn a_document_that_cannot_be_decoded_stops_nobody_else<F: Factory>(factory: &F) {
     let store = open(factory).await;
