@@ -81,6 +81,8 @@ macro_rules! conformance_tests {
             only_entries_of_the_asked_partitions_come
             requests_come_back_as_they_were
             a_document_that_cannot_be_decoded_stops_nobody_else
+            entries_behind_one_that_cannot_be_decoded_wait
+            a_cancellation_of_what_cannot_be_decoded_waits
             the_watermark_outlives_the_task
             a_watermark_that_is_not_written_stays
             an_edit_helps_a_document_that_cannot_be_decoded
