@@ -4,6 +4,8 @@
 //! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
 //! [`history`], and the same properties judge it.
 
+pub mod bank;
+pub mod check;
 pub mod draw;
 pub mod faults;
 pub mod history;
@@ -12,6 +14,12 @@ pub mod model;
 pub mod plan;
 pub mod problems;
 pub mod regressions;
+pub mod rehearsal;
+pub mod show;
 pub mod shrink;
 pub mod swarm;
+#[cfg(madsim)]
+pub mod trial;
 pub mod workload;
+#[cfg(madsim)]
+pub mod world;

@@ -29,6 +29,20 @@ pub struct Plan {
     pub heal_at_ms: u64,
     /// When it ends.
     pub horizon_ms: u64,
+    /// What the wall clock says when it begins: milliseconds since 1970, UTC. It decides which nights of daylight saving a run sees.
+    #[serde(default = "starts_at", skip_serializing_if = "is_usual_start")]
+    pub starts_at: i64,
+}
+
+/// Where a plan doesn't say: 2027-01-15T08:00:00Z, far from any move of a clock.
+pub const STARTS_AT: i64 = 1_800_000_000_000;
+
+const fn starts_at() -> i64 {
+    STARTS_AT
+}
+
+fn is_usual_start(starts_at: &i64) -> bool {
+    *starts_at == STARTS_AT
 }
 
 /// How many of what there are.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::draw::Draw;
 use crate::faults::{self, Ground};
 use crate::load;
-use crate::plan::{Family, Knobs, Plan, Shape, TaskPlan};
+use crate::plan::{Family, Knobs, Plan, STARTS_AT, Shape, TaskPlan};
 use crate::workload;
 
 /// Of so many plans one has no faults at all.
@@ -132,7 +132,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };
     let faults = faults::draw_faults(seed, &families, &ground);
-    let mut plan = Plan { seed, shape, knobs, tasks, calls, faults, heal_at_ms, horizon_ms: heal_at_ms };
+    let mut plan = Plan { seed, shape, knobs, tasks, calls, faults, heal_at_ms, horizon_ms: heal_at_ms, starts_at: STARTS_AT };
     plan.horizon_ms = heal_at_ms + load::settling_ms(&plan);
     plan
 }

@@ -19,6 +19,7 @@ pub(crate) const TASK: &[&str] = &[
     "timeout",
     "idempotent",
     "priority",
+    "rehearsal",
 ];
 /// The fields that say what a task runs; it has one of them.
 pub(crate) const HANDLERS: &[&str] = &["command", "http", "handler"];
@@ -42,6 +43,9 @@ pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue
 pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter"];
 /// Fields of `timeout`.
 pub(crate) const TIMEOUT: &[&str] = &["after", "grace", "action"];
+
+/// Fields of `rehearsal`.
+pub(crate) const REHEARSAL: &[&str] = &["takes", "fails", "fails_for_good", "stubborn", "obeys_after", "downstream"];
 
 /// The names of HTTP methods.
 pub(crate) const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];

@@ -14,6 +14,7 @@ use crate::limits::FILE_BYTES_MAX;
 use crate::node::{Flaw, Kind, Node, Place, Reader, duplicate_key};
 use crate::problem::{Code, FieldPath, Finding, Problem, Problems, Step, one_of, quoted};
 use crate::read::Cursor;
+use crate::rehearsal::Rehearsal;
 use crate::spec::TaskSpec;
 use crate::task::Defaults;
 use crate::zones::Zones;
@@ -32,6 +33,8 @@ pub struct FileTask {
     pub spec: TaskSpec,
     /// As the scheduler follows it.
     pub definition: Arc<TaskDefinition>,
+    /// How its handler behaves in a rehearsal. No part of the task: the task's document, and so its version, doesn't know of it.
+    pub rehearsal: Rehearsal,
     /// The line that it begins on.
     pub line: u32,
 }
@@ -263,10 +266,10 @@ impl<'a> Reading<'a> {
     fn task(&mut self, node: &Node, entry_place: Place) {
         let spec = self.cursor.task(node, &self.defaults);
         self.claim_name(node);
-        let Some(spec) = spec else { return };
+        let Some((spec, rehearsal)) = spec else { return };
         match spec.to_definition(self.zones) {
             Ok(definition) if self.cursor.problems.is_empty() => {
-                self.tasks.push(FileTask { spec, definition: Arc::new(definition), line: entry_place.line });
+                self.tasks.push(FileTask { spec, definition: Arc::new(definition), rehearsal, line: entry_place.line });
             }
             Ok(_) => {}
             Err(findings) => {

@@ -11,6 +11,7 @@
 //! | `fields`, `read`, `task` | the fields of a task file, and reading them from the tree |
 //! | `file` | a whole file, task by task |
 //! | `zones` | time zone data, shared zones and schedules |
+//! | `rehearsal` | how a task's handler behaves in a rehearsal: beside the task, no part of it |
 //! | `crontab` | crontabs as task files |
 //! | `emit` | specs as a task file in YAML |
 //! | `schema` | the JSON Schema of task files |
@@ -27,6 +28,7 @@ pub mod limits;
 mod node;
 pub mod problem;
 mod read;
+pub mod rehearsal;
 pub mod schema;
 pub mod spec;
 mod task;

@@ -47,6 +47,7 @@ pub fn schema() -> Value {
             "misfire": { "oneOf": [choice::<MisfireAction>("Short for `action`."), misfire()] },
             "concurrency": concurrency(),
             "retry": retry(),
+            "rehearsal": rehearsal(),
             "timeout": { "oneOf": [described("#/$defs/duration", "Short for `after`."), timeout()] },
         },
     });
@@ -129,6 +130,7 @@ fn task(is_defaults: bool) -> Value {
         "timeout": described("#/$defs/timeout", "How long an attempt may run."),
         "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got; default true."),
         "priority": choice::<Priority>("Default normal."),
+        "rehearsal": described("#/$defs/rehearsal", "How its handler behaves in `punctual rehearse`. No part of the task: an edit makes no new version."),
     });
     if is_defaults {
         properties.as_object_mut().map(|map| map.remove("name"));
@@ -259,4 +261,32 @@ fn timeout() -> Value {
             "action": choice::<TimeoutAction>("Default kill."),
         }),
     )
+}
+
+fn rehearsal() -> Value {
+    let percent = json!({ "oneOf": [
+        { "type": "number", "minimum": 0, "maximum": 100 },
+        { "type": "string", "pattern": "^(100(\\.0)?|[0-9]{1,2}(\\.[0-9])?)%?$" },
+    ], "description": "Percent of the attempts that fail, at most one decimal; default 1%." });
+    let pair = json!({ "type": "array", "minItems": 2, "maxItems": 2, "items": { "$ref": "#/$defs/duration" } });
+    let mut object = object(
+        fields::REHEARSAL,
+        &[],
+        json!({
+            "takes": {
+                "oneOf": [{ "$ref": "#/$defs/duration" }, pair],
+                "description": "How long an attempt takes, or shortest and longest; default [1s, 5s].",
+            },
+            "fails": percent,
+            "fails_for_good": truth("Whether a failure is for good, so that no retry follows; default false."),
+            "stubborn": truth("Whether it ignores the cancel signal, so that it has to be killed; default false."),
+            "obeys_after": duration("From the cancel signal to its end; default at once."),
+            "downstream": {
+                "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": limits::DOWNSTREAM_CHARS_MAX,
+                "description": "The service that it calls: a retry storm makes all calls of one service fail.",
+            },
+        }),
+    );
+    object["not"] = json!({ "required": ["obeys_after", "stubborn"], "properties": { "stubborn": { "const": true } } });
+    object
 }

@@ -8,6 +8,7 @@ use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects
 use crate::node::{Entry, Kind, Node};
 use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
+use crate::rehearsal::Rehearsal;
 use crate::spec::{
     Backoff, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, Priority, Retry, TaskSpec, Timeout, Trigger,
     WhenFull,
@@ -30,6 +31,7 @@ pub(crate) struct Defaults {
     pub(crate) timeout: Timeout,
     pub(crate) idempotent: bool,
     pub(crate) priority: Priority,
+    pub(crate) rehearsal: Rehearsal,
 }
 
 impl Default for Defaults {
@@ -48,6 +50,7 @@ impl Default for Defaults {
             timeout: Timeout::default(),
             idempotent: true,
             priority: Priority::default(),
+            rehearsal: Rehearsal::default(),
         }
     }
 }
@@ -64,7 +67,7 @@ impl Cursor<'_> {
     }
 
     /// A task. What can't be read is recorded, and something harmless stands in its place, so that the rest can be checked too.
-    pub(crate) fn task(&mut self, node: &Node, defaults: &Defaults) -> Option<TaskSpec> {
+    pub(crate) fn task(&mut self, node: &Node, defaults: &Defaults) -> Option<(TaskSpec, Rehearsal)> {
         let entries = self.map(node, fields::TASK)?;
         let name = match entries.iter().find(|(field, _)| *field == "name") {
             Some((_, entry)) => self.step(Step::Field(Cow::Borrowed("name")), |cursor| cursor.text(&entry.value)),
@@ -100,7 +103,7 @@ impl Cursor<'_> {
             priority: filled.priority,
         };
         spec.normalise();
-        Some(spec)
+        Some((spec, filled.rehearsal))
     }
 
     /// The fields that tasks and defaults share.
@@ -125,6 +128,7 @@ impl Cursor<'_> {
                 "timeout" => cursor.timeout(node, &mut to.timeout),
                 "idempotent" => put(cursor.truth(node), &mut to.idempotent),
                 "priority" => put(cursor.choice(node), &mut to.priority),
+                "rehearsal" => cursor.rehearsal(node, &mut to.rehearsal),
                 _ => {}
             });
         }
@@ -428,7 +432,7 @@ impl Cursor<'_> {
     }
 }
 
-fn put<T>(value: Option<T>, to: &mut T) {
+pub(crate) fn put<T>(value: Option<T>, to: &mut T) {
     if let Some(value) = value {
         *to = value;
     }

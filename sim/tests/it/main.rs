@@ -1,8 +1,20 @@
 //! Tests of what the crate does as a whole.
 
+mod accounted;
+mod attempts;
+mod fires;
+mod heal;
+mod misfires;
+mod mutilated;
 mod regressions;
+mod rehearsal;
+mod requests;
+mod retries;
+mod rows;
 mod shrink;
+mod story;
 mod swarm;
+mod tasks;
 
 #[test]
 fn no_test_file_is_forgotten() {

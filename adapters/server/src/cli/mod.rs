@@ -9,6 +9,7 @@ mod cron;
 mod dev;
 mod import;
 mod output;
+mod rehearse;
 mod remote;
 mod schema;
 mod validate;
@@ -77,6 +78,8 @@ commands! {
     Cancel(remote::CancelArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
+    /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.
+    Rehearse(rehearse::Args),
     /// Explain cron expressions.
     Cron(cron::Args),
     /// Turn other schedulers' files into task files.

@@ -2,6 +2,7 @@
 
 mod cron;
 mod import;
+mod rehearse;
 mod validate;
 
 use std::io::Write;

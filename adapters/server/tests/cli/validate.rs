@@ -43,16 +43,16 @@ fn findings_have_places_codes_and_help() {
         &["validate", "-"],
         text,
         expect![[r#"
-        -:2:3: PUN-107 tasks[0]: the task runs nothing
-            add one of command, http, handler
-        -:2:29: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
-        -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
-            did you mean `Asia/Kolkata`?
-        -:2:67: PUN-106 tasks[0]: there is no field `comand`
-            did you mean `command`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority
-        -: 4 problems
-        exit code 1
-    "#]],
+            -:2:3: PUN-107 tasks[0]: the task runs nothing
+                add one of command, http, handler
+            -:2:29: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
+            -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
+                did you mean `Asia/Kolkata`?
+            -:2:67: PUN-106 tasks[0]: there is no field `comand`
+                did you mean `command`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+            -: 4 problems
+            exit code 1
+        "#]],
     );
     let run = punctual(&["validate", "-", "--json"], text);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();

@@ -6,6 +6,7 @@ mod documents;
 mod figures;
 mod published;
 mod refusals;
+mod rehearsals;
 mod roundtrips;
 
 use std::sync::LazyLock;

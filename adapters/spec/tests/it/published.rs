@@ -79,6 +79,11 @@ fn the_schema_refuses_what_the_reader_refuses() {
         "trigger: manual\ncommand: x\nconcurrency: {max_running: 0}",
         "trigger: manual\ncommand: x\npriority: high",
         "trigger: manual\nhttp: ftp://x",
+        "trigger: manual\ncommand: x\nrehearsal: {takes: [1s]}",
+        "trigger: manual\ncommand: x\nrehearsal: {fails: 101%}",
+        "trigger: manual\ncommand: x\nrehearsal: {fails: 5.25%}",
+        "trigger: manual\ncommand: x\nrehearsal: {stubborn: true, obeys_after: 3s}",
+        "trigger: manual\ncommand: x\nrehearsal: {downstream: ''}",
     ] {
         let text = crate::task(fields);
         assert!(read(&text).is_err(), "{fields}");
