@@ -37,11 +37,27 @@ pub enum Guard {
     WorkerSelfFences,
     /// The absence of an attempt in a worker's account counts only for what the worker had received when it gave the account.
     AccountCoversAssignment,
+    /// A worker is told to send several heartbeats in the time of a lease.
+    HeartbeatsWithinLease,
+    /// A worker that started anew is not taken for the life of it that was given an attempt.
+    WorkerLivesApart,
+    /// The wait before an attempt is capped.
+    BackoffCapped,
+    /// A cancellation ends the attempt that it names, not a later one.
+    FenceOnCancel,
+    /// A lease is trusted from before it was asked for, less a margin.
+    LeaseFromRequest,
+    /// A commit whose outcome is unknown is not carried out again.
+    UnknownCommitNotRepeated,
+    /// A cancellation stays in the inbox until its instance has ended.
+    CancelKeptUntilEnd,
+    /// A wall clock that was set back moves no cursor.
+    StepBackMovesNoCursor,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 15] = [
+    pub const ALL: [Guard; 23] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -57,6 +73,14 @@ impl Guard {
         Guard::ResultKeptUntilAcknowledged,
         Guard::WorkerSelfFences,
         Guard::AccountCoversAssignment,
+        Guard::HeartbeatsWithinLease,
+        Guard::WorkerLivesApart,
+        Guard::BackoffCapped,
+        Guard::FenceOnCancel,
+        Guard::LeaseFromRequest,
+        Guard::UnknownCommitNotRepeated,
+        Guard::CancelKeptUntilEnd,
+        Guard::StepBackMovesNoCursor,
     ];
 }
 

@@ -41,7 +41,7 @@ pub fn after_failure(definition: &TaskDefinition, instance: InstanceId, score: S
             Some(_) => Next::End(State::DeadLettered, Cause::AttemptsExhausted),
         };
     }
-    Next::Again(definition.policies.retry.backoff.delay(score.failures, seed(instance, attempts)))
+    Next::Again(delay(definition, score.failures, seed(instance, attempts)))
 }
 
 /// After an attempt whose worker was lost. `may_have_begun`: a worker may have started it.
@@ -59,8 +59,16 @@ pub fn after_loss(definition: &TaskDefinition, instance: InstanceId, score: Scor
     // One lost worker is nobody's fault; an instance that loses one after the other may be what kills them.
     match score.losses {
         0 | 1 => Next::Again(Millis::ZERO),
-        losses => Next::Again(definition.policies.retry.backoff.delay(losses - 1, seed(instance, attempts))),
+        losses => Next::Again(delay(definition, losses - 1, seed(instance, attempts))),
     }
+}
+
+fn delay(definition: &TaskDefinition, failures: u32, seed: u64) -> Millis {
+    let mut policy = definition.policies.retry.backoff;
+    if guard!(Guard::BackoffCapped, false) {
+        policy.cap = limits::DELAY_MAX;
+    }
+    policy.delay(failures, seed)
 }
 
 fn seed(instance: InstanceId, attempts: u32) -> u64 {

@@ -140,6 +140,14 @@ impl Cast<'_> {
 
     fn network(&mut self) {
         let on = if self.draw.chance(150) { self.many() } else { self.anybody() };
+        if self.draw.chance(200) {
+            // Longer than an attempt's lease: somebody else is given what the worker goes on with.
+            let lease = limits::WORKER_LEASE.0;
+            let lasts = self.draw.between(3 * lease / 2, 4 * lease);
+            let (at, busy) = (self.start(lasts), self.busy());
+            let kind = *self.draw.pick(&[FaultKind::Isolate, FaultKind::CutIncoming]);
+            return self.add(at, lasts, kind, busy);
+        }
         let kind = match self.draw.below(12) {
             0..=1 => FaultKind::Isolate,
             2..=3 => FaultKind::CutOutgoing,

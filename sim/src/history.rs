@@ -186,6 +186,10 @@ pub enum What {
     Paused,
     /// It goes on.
     Resumed,
+    /// Messages of the node, or to it, are lost, late or repeated from here on.
+    Cut,
+    /// They are no longer.
+    Mended,
     /// Whoever wrote the record had its wall clock set.
     ClockStepped {
         /// By so many milliseconds.
@@ -354,7 +358,7 @@ impl Hash for What {
             What::Alerted(text) => text.hash(state),
             What::FaultBegan(index) | What::FaultEnded(index) => index.hash(state),
             What::Left(left) => left.hash(state),
-            What::Crashed | What::Stopped | What::Paused | What::Resumed | What::Healed => {}
+            What::Crashed | What::Stopped | What::Paused | What::Resumed | What::Cut | What::Mended | What::Healed => {}
         }
     }
 }

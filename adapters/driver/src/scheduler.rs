@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome};
+use punctual_core::guard;
+use punctual_core::guard::Guard;
 use punctual_core::ids::{ConnectionId, Epoch, PartitionId};
 use punctual_core::limits;
 use punctual_core::protocol::ToWorker;
@@ -263,6 +265,7 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
         let mut wait = STORE_RETRY[0];
         let outcome = loop {
             match self.store.commit(batch.clone()).await {
+                Ok(CommitOutcome::Unknown { .. }) if guard!(Guard::UnknownCommitNotRepeated, false) => sleep(wait).await,
                 Ok(outcome) => break outcome,
                 Err(error) if error.is_passing() => {
                     self.failed(WRITES, &error);

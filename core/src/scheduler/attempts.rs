@@ -295,7 +295,11 @@ impl Scheduler {
         held.sort_unstable();
         self.workers.by_connection.insert(connection, index);
         self.alerted_handlers.retain(|handler| !handlers.contains(handler));
-        self.send(connection, ToWorker::Welcome { heartbeat: limits::HEARTBEAT_INTERVAL, lease: limits::WORKER_LEASE });
+        let heartbeat = match guard!(Guard::HeartbeatsWithinLease, false) {
+            false => limits::HEARTBEAT_INTERVAL,
+            true => limits::WORKER_LEASE,
+        };
+        self.send(connection, ToWorker::Welcome { heartbeat, lease: limits::WORKER_LEASE });
 
         let running: BTreeSet<_> = hello.running.iter().map(|running| (running.instance, running.fence)).collect();
         for id in held {
@@ -332,7 +336,7 @@ impl Scheduler {
         // An assignment that another owner sent may still be on its way, over a connection that this replica knows nothing of. What is
         // idempotent is given out again, and the fence sorts out the rest.
         let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || was_ours;
-        let is_same_life = live.row.worker.as_ref().is_some_and(|worker| worker.life == life);
+        let is_same_life = guard!(Guard::WorkerLivesApart, live.row.worker.as_ref().is_some_and(|worker| worker.life == life));
         if is_sure && is_same_life && live.row.state == State::Dispatched {
             // In one life a worker forgets nothing, so it never had this.
             probe!("attempt.never_received");

@@ -107,7 +107,12 @@ impl Scheduler {
             self.tasks.iter().filter(|(_, task)| matches!(task.timer, Some(Armed::Cron(_)))).map(|(id, _)| *id).collect();
         cron.sort_unstable();
         for id in cron {
-            self.tasks.get_mut(&id).expect("just listed").timer = None;
+            let now = self.now.wall;
+            let task = self.tasks.get_mut(&id).expect("just listed");
+            task.timer = None;
+            if guard!(Guard::StepBackMovesNoCursor, false) {
+                task.next_fire = misfire::first(&task.definition.trigger, now);
+            }
             self.arm_task(id);
         }
     }

@@ -300,7 +300,8 @@ impl Scheduler {
         if commit_seq < known || epoch <= epoch_before {
             self.tail_was_lost(id, known, commit_seq);
         }
-        if trusted_until(requested_at) <= self.now.monotonic {
+        let trusted_until = trusted_until(requested_at, self.now.monotonic);
+        if trusted_until <= self.now.monotonic {
             // The answer was so long under way that it is worth nothing.
             self.partition(id).phase = Phase::Free;
             return self.look_after_leases();
@@ -310,7 +311,7 @@ impl Scheduler {
         partition.commit_seq = commit_seq;
         // A store that lost its tail may hand out an older number than this replica has used: never go back.
         partition.sequence = partition.sequence.max(sequence);
-        partition.trusted_until = trusted_until(requested_at);
+        partition.trusted_until = trusted_until;
         partition.renewal_asked_at = requested_at;
         self.to_load.push_back((id, epoch));
         self.start_loads();
@@ -358,6 +359,7 @@ impl Scheduler {
     }
 
     pub(super) fn leases_renewed(&mut self, requested_at: Monotonic, asked: &[(PartitionId, Epoch)], lost: &[PartitionId]) {
+        let trusted_until = trusted_until(requested_at, self.now.monotonic);
         for (id, epoch) in asked {
             let partition = self.partition(*id);
             if !partition.holds_lease() || partition.epoch != *epoch {
@@ -366,7 +368,7 @@ impl Scheduler {
             if lost.contains(id) {
                 self.drop_partition(*id, "another replica has taken it");
             } else {
-                partition.trusted_until = partition.trusted_until.max(trusted_until(requested_at));
+                partition.trusted_until = partition.trusted_until.max(trusted_until);
             }
         }
     }
@@ -572,6 +574,9 @@ impl Scheduler {
     }
 }
 
-fn trusted_until(requested_at: Monotonic) -> Monotonic {
+fn trusted_until(requested_at: Monotonic, now: Monotonic) -> Monotonic {
+    if guard!(Guard::LeaseFromRequest, false) {
+        return now + limits::PARTITION_LEASE;
+    }
     requested_at + limits::PARTITION_LEASE - limits::PARTITION_LEASE_MARGIN
 }

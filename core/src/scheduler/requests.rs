@@ -142,6 +142,7 @@ impl Scheduler {
                 self.cancel_instance(instance, Cause::CancelRequested, Some(Arc::from(reason)));
                 if let Some(live) = self.instances.get_mut(&instance)
                     && live.row.state.is_with_worker()
+                    && !guard!(Guard::CancelKeptUntilEnd, false)
                 {
                     live.cancel_requests.push(entry.id);
                     return None;

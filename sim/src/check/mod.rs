@@ -34,6 +34,7 @@ mod inbox;
 mod leases;
 mod limits;
 mod misfires;
+mod results;
 mod retries;
 mod rows;
 mod series;
@@ -115,6 +116,7 @@ pub const CATALOGUE: &[Property] = &[
     property("speak.after_commit", "a handler begins only what a commit before it gave to its worker", attempts::after_commit),
     property("inbox.once", "an inbox entry is applied once, and its effect is in the same batch", inbox::once),
     property("submit.durable", "what was accepted is there, what was refused is not, and a key has one entry", inbox::durable),
+    property("result.kept", "what a worker has done is not done again for want of a listener", results::kept),
     property("retry.bounded", "attempts are as many, and as far apart, as the policy says", retries::bounded),
     property("timeout.enforced", "no handler runs on after its timeout and grace", attempts::timeout_enforced),
     property("limit.held", "no instance starts beyond the task's limit", limits::held),

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod explore;
 mod replay;
 mod sweep;
 
@@ -17,6 +18,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Explore(explore::Arguments),
     /// Runs one seed or plan again.
     Replay(replay::Arguments),
     /// Runs many seeds.
@@ -32,6 +34,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let arguments = Arguments::parse_from(arguments);
     match arguments.command {
+        Command::Explore(arguments) => explore::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
     }

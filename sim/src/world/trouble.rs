@@ -10,7 +10,7 @@ use punctual_core::inbox::Submission;
 use punctual_core::limits;
 
 use crate::history::{What, Who};
-use crate::plan::{Fault, FaultKind, Selector};
+use crate::plan::{Family, Fault, FaultKind, Selector};
 use crate::world::env::{Env, lock};
 use crate::world::nodes::{Node, Nodes};
 use crate::world::people::Caller;
@@ -29,10 +29,12 @@ pub(super) fn start(env: &Arc<Env>, nodes: &Arc<Nodes>) {
             env.sleep_until(fault.at_ms).await;
             let on = select(&env, &nodes, fault.on);
             env.record(Who::World, What::FaultBegan(index));
+            record_links(&env, &on, &fault, What::Cut);
             begin(&env, &on, index, &fault);
             // The world heals a moment later, when all is right again.
             env.sleep_until((fault.at_ms + fault.lasts_ms).min(env.plan.heal_at_ms - 1)).await;
             end(&env, &on, &fault);
+            record_links(&env, &on, &fault, What::Mended);
             env.record(Who::World, What::FaultEnded(index));
         });
     }
@@ -72,6 +74,12 @@ fn select(env: &Env, nodes: &Nodes, on: Selector) -> Vec<Arc<Node>> {
         Selector::AllSchedulers => nodes.schedulers.clone(),
         Selector::AllWorkers => nodes.workers.clone(),
         Selector::Everybody => nodes.all().cloned().collect(),
+    }
+}
+
+fn record_links(env: &Env, on: &[Arc<Node>], fault: &Fault, what: What) {
+    if fault.kind.family(true) == Family::Network {
+        on.iter().for_each(|node| env.record(node.who, what.clone()));
     }
 }
 

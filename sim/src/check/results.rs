@@ -1,0 +1,100 @@
+//! `result.kept`: what a worker has done is not done again for want of a listener.
+
+use std::collections::BTreeMap;
+
+use punctual_core::ids::ReplicaId;
+use punctual_core::instance::{Cause, Transition};
+use punctual_core::protocol::End;
+
+use crate::check::facts::Facts;
+use crate::check::{Case, Verdict};
+use crate::history::{Record, What, Who};
+
+/// How long before a result its worker, and who did not hear of it, must have been undisturbed: more than a worker's lease.
+const QUIET_MS: u64 = 40_000;
+
+/// When nodes were down, stood still, or could not be reached.
+struct Disturbances(BTreeMap<Who, Vec<(u64, u64)>>);
+
+impl Disturbances {
+    fn of(records: &[Record], end: u64) -> Disturbances {
+        let mut all: BTreeMap<Who, Vec<(u64, u64)>> = BTreeMap::new();
+        let mut since: BTreeMap<(Who, u8), (u32, u64)> = BTreeMap::new();
+        for record in records {
+            let (kind, begins) = match record.what {
+                What::Crashed | What::Stopped => (0, true),
+                What::Started { .. } => (0, false),
+                What::Paused => (1, true),
+                What::Resumed => (1, false),
+                What::Cut => (2, true),
+                What::Mended => (2, false),
+                _ => continue,
+            };
+            let (depth, from) = since.entry((record.who, kind)).or_insert((0, record.at));
+            if begins {
+                *from = if *depth == 0 { record.at } else { *from };
+                *depth += 1;
+            } else if *depth > 0 {
+                *depth -= 1;
+                if *depth == 0 {
+                    all.entry(record.who).or_default().push((*from, record.at));
+                }
+            }
+        }
+        for ((who, _), (depth, from)) in since {
+            if depth > 0 {
+                all.entry(who).or_default().push((from, end));
+            }
+        }
+        Disturbances(all)
+    }
+
+    fn is_quiet(&self, who: Who, from: u64, until: u64) -> bool {
+        self.0.get(&who).is_none_or(|spells| spells.iter().all(|(begin, end)| *end < from || *begin > until))
+    }
+}
+
+/// The scheduler that this replica is: their names begin with their number.
+fn scheduler(replica: &ReplicaId) -> Option<Who> {
+    let number = replica.0.strip_prefix('s')?.split('-').next()?;
+    number.parse::<usize>().ok()?.checked_sub(1).map(Who::Scheduler)
+}
+
+/// A handler succeeded under the fence that the store had for its instance. Neither its worker nor the owner that gave the instance out again
+/// afterwards was down, stood still or was cut off, from [`QUIET_MS`] before. Then the result must have been heard: it is repeated until an
+/// owner has written it down.
+pub(super) fn kept(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    let disturbances = Disturbances::of(facts.records, facts.end);
+    for run in &facts.runs {
+        let Some((record, Some(End::Succeeded))) = run.ended else { continue };
+        let was_current = facts.row_at(run.instance, record).is_some_and(|row| row.fence == run.fence && row.state.is_with_worker());
+        if !was_current || facts.was_undone(run.instance) {
+            continue;
+        }
+        let Some(instance) = facts.instance(run.instance) else { continue };
+        let versions = &facts.versions[instance.versions.clone()];
+        let again = versions.iter().find(|version| version.row.fence > run.fence && facts.commit_of(version).record > record);
+        let Some(again) = again else { continue };
+        // Another end that the worker told of, such as a timeout that came first, is an answer too.
+        let unheard = |step: &&Transition| step.fence == run.fence && matches!(step.cause, Cause::WorkerLost | Cause::Returned);
+        if !again.row.transitions.iter().any(|step| unheard(&step)) {
+            continue;
+        }
+        let commit = facts.commit_of(again);
+        let ended_at = facts.records[record].at;
+        let from = ended_at.saturating_sub(QUIET_MS);
+        let owner = scheduler(&commit.batch.replica);
+        let is_quiet = disturbances.is_quiet(Who::Worker(run.worker), from, commit.at)
+            && owner.is_some_and(|owner| disturbances.is_quiet(owner, from, commit.at));
+        if is_quiet {
+            case.violated(|| {
+                format!(
+                    "instance {} had succeeded under fence {} on worker {} (record {record}), and {} gave it out again under fence {} (record {})",
+                    run.instance, run.fence, run.worker, commit.batch.replica, again.row.fence, commit.record
+                )
+            });
+        }
+    }
+    case.verdict()
+}
