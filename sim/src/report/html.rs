@@ -128,7 +128,15 @@ fn tiles(report: &Report) -> Vec<Tile> {
         ),
         tile(words::thousands(wrong), "ended wrong", words::share(wrong, *fired), wrong > 0),
         tile(words::thousands(dropped), "dropped", if fates.is_empty() { "nothing".to_owned() } else { fates.join(", ") }, dropped > 0),
-        tile(words::thousands(*unfinished), "unfinished", "when the run ended".to_owned(), *unfinished > 0),
+        tile(
+            words::thousands(*unfinished),
+            "unfinished",
+            match report.total.undecided() {
+                0 => "when the run ended".to_owned(),
+                undecided => format!("and {} undecided", words::count(undecided, "fire time")),
+            },
+            *unfinished > 0,
+        ),
         tile(words::thousands(*retries), "retries", format!("in {}", words::count(*attempts, "attempt")), false),
         tile(
             words::duration(lateness.p99_ms),

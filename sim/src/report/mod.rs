@@ -195,6 +195,11 @@ impl Numbers {
         self.dropped.values().sum()
     }
 
+    /// Fire times that became neither, by the end of the run: they had just come, or nobody knows of them.
+    pub fn undecided(&self) -> u64 {
+        self.expected.saturating_sub(self.fired + self.dropped_total())
+    }
+
     /// Instances that ended in this state.
     pub fn in_state(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or(0)

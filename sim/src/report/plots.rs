@@ -274,7 +274,8 @@ impl<'a> Axes<'a> {
         let mut shapes = String::new();
         for cell in &lane.cells {
             let told = format!("{}\n{}", self.span(cell.bucket), tell(cell));
-            let width = self.bucket.max(2.0);
+            // On a phone it is a pixel wide, and must not fall between two.
+            let width = self.bucket.max(3.2);
             rect(&mut shapes, cell_class(cell), cell.bucket as f64 * self.bucket, 8.0, width, HEIGHT - 16.0, Some(&told));
         }
         Row { label: task.name.clone(), hint: task.trigger.clone(), shapes }

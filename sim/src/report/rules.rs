@@ -26,6 +26,8 @@ const AMPLIFIED_CALLS_MIN: u64 = 10;
 const TIMED_OUT_PER_MILLE: u64 = 50;
 /// A wait for a worker that is longer than this, and than the interval, is starving.
 const STARVED_MS: u64 = 10 * 60_000;
+/// What had less time than this after the healing may still be on its way.
+const SETTLED_MS_MIN: u64 = 60_000;
 /// Of a thousand instances so many ended wrong.
 const WRONG_PER_MILLE: u64 = 50;
 /// Tasks in the same second.
@@ -96,10 +98,11 @@ fn overload(subject: Subject) -> Option<Finding> {
         let lost = match full {
             0 => format!("{} waited, and so they pile up without end", words::count(numbers.limit_reached, "fire")),
             full => format!(
-                "its queue of {max_queue} fills up, and {} of {} ({}) were discarded",
+                "its queue of {max_queue} fills up, and {} of {} ({}) {} discarded",
                 words::thousands(full),
                 words::count(numbers.expected, "fire time"),
-                words::share(full, numbers.expected)
+                words::share(full, numbers.expected),
+                words::was(full)
             ),
         };
         let what = format!("{fires}, but {at_once}: {lost}. The longest wait was {}.", words::duration(numbers.queue_wait.max_ms));
@@ -130,15 +133,17 @@ fn discarded(subject: Subject) -> Option<Finding> {
     let full = outcome(numbers, Outcome::QueueFull);
     let discarded = outcome(numbers, Outcome::LimitReached) + full;
     let share = per_mille(discarded, numbers.expected);
-    if share < DISCARDED_PER_MILLE.0 && full == 0 {
+    // One or two are an accident, whatever share they are.
+    if (share < DISCARDED_PER_MILLE.0 || discarded < 3) && full == 0 {
         return None;
     }
     let why = if full > 0 { "the queue was full" } else { "another run was still in progress" };
     let what = format!(
-        "{} of {} ({}) were discarded because {why}. Runs take up to {}.",
+        "{} of {} ({}) {} discarded because {why}. Runs take up to {}.",
         words::thousands(discarded),
         words::count(numbers.expected, "fire time"),
         words::share(discarded, numbers.expected),
+        words::was(discarded),
         words::duration(numbers.runs.max_ms)
     );
     let severity = if share >= DISCARDED_PER_MILLE.1 || full > 0 { Severity::Serious } else { Severity::Warning };
@@ -158,10 +163,11 @@ fn replaced(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} ({}) were cancelled because the next one came. Runs take up to {}.",
+        "{} of {} ({}) {} cancelled because the next one came. Runs take up to {}.",
         words::thousands(replaced),
         words::count(numbers.fired, "instance"),
         words::share(replaced, numbers.fired),
+        words::was(replaced),
         words::duration(numbers.runs.max_ms)
     );
     let advice = "Fire less often than a run takes: a run that is always replaced never ends. Or use `when_full: discard`.";
@@ -176,8 +182,12 @@ fn never_ran(subject: Subject) -> Option<Finding> {
         return None;
     }
     if numbers.expected == 0 {
-        let hours = words::duration(subject.facts.end_ms());
-        let what = format!("It has no fire time within the {hours} that were rehearsed, so nothing is known of it.");
+        let hours = words::hours(subject.facts.plan.heal_at_ms);
+        let nothing = match definition.trigger {
+            Trigger::Manual => "Nobody triggered it",
+            _ => "It has no fire time",
+        };
+        let what = format!("{nothing} in this rehearsal of {hours}, so nothing is known of it.");
         return finding(
             subject,
             Severity::Note,
@@ -241,7 +251,7 @@ fn not_idempotent(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} went to the dead letters and wait for a person: a worker was lost while it may have been at work, and the task is not idempotent.",
+        "{} of {} ended in the dead letters, for a person to look at: a worker was lost while it may have been at work, and the task is not idempotent.",
         words::thousands(unknown),
         words::count(subject.report.numbers.fired, "instance")
     );
@@ -280,9 +290,9 @@ fn misfire_deadline(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} were given up as more than {} late, and that is less than the {} that another scheduler needs to take over.",
-        words::count(passed, "fire time"),
+        "Its deadline of {} gave up {}: it is over before the {} in which another scheduler takes over.",
         words::duration(deadline_ms),
+        words::count(passed, "fire time"),
         words::duration(TAKEOVER_MS)
     );
     let advice = format!("Set the deadline to {} or more.", words::duration(2 * TAKEOVER_MS));
@@ -314,13 +324,17 @@ fn starved(subject: Subject) -> Option<Finding> {
 /// Instances that had not ended when all had been well for a while.
 fn unfinished(subject: Subject) -> Option<Finding> {
     let facts = subject.facts;
+    let settled_ms = facts.end_ms().saturating_sub(facts.plan.heal_at_ms);
+    if settled_ms < SETTLED_MS_MIN {
+        return None;
+    }
     let healed_ms = i64::try_from(facts.plan.heal_at_ms).unwrap_or(i64::MAX);
     let left = subject.task.instances.iter().filter(|instance| !instance.state.is_terminal() && instance.fire_ms < healed_ms);
     let left = left.count() as u64;
     if left == 0 {
         return None;
     }
-    let after = words::duration(facts.end_ms().saturating_sub(facts.plan.heal_at_ms));
+    let after = words::duration(settled_ms);
     let what = format!("{} from before the healing had not ended {after} after it.", words::count(left, "instance"));
     finding(subject, Severity::Warning, "unfinished", "", what, "See in its line of the timeline when it fell behind.")
 }

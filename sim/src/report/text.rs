@@ -69,10 +69,11 @@ fn summary(report: &Report) -> String {
     let about = &report.about;
     let shape = format!("{}, {}", words::count(about.schedulers as u64, "scheduler"), words::count(about.workers as u64, "worker"));
     let mut text = format!(
-        "  {} of {} fired, {} dropped on record; {} succeeded, {} ended wrong, {} unfinished\n",
+        "  {} of {} fired, {} dropped on record, {} undecided; {} succeeded, {} ended wrong, {} unfinished\n",
         words::thousands(*fired),
         words::count(*expected, "fire time"),
         words::thousands(report.total.dropped_total()),
+        words::thousands(report.total.undecided()),
         words::thousands(report.total.in_state("succeeded")),
         words::thousands(report.total.gone_wrong()),
         words::thousands(*unfinished)

@@ -1,8 +1,10 @@
 //! Tests of what the crate does as a whole.
 
 mod day;
+mod findings;
 mod pages;
 mod rehearsal;
+mod reports;
 mod story;
 mod swarm;
 
