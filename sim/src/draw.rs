@@ -52,3 +52,34 @@ impl Draw {
         unreachable!("the number is below the sum of the weights")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_numbers_of_a_range_come_and_no_others() {
+        let mut draw = Draw::new(7, "test");
+        let drawn: BTreeSet<u64> = (0..200).map(|_| draw.between(3, 6)).collect();
+        assert_eq!(drawn, BTreeSet::from([3, 4, 5, 6]));
+        assert_eq!((draw.between(6, 3), draw.below(0), draw.below(1), draw.index(0)), (6, 0, 0, 0));
+        assert!((0..200).all(|_| draw.chance(1_000) && !draw.chance(0)));
+    }
+
+    #[test]
+    fn weights_are_followed() {
+        let mut draw = Draw::new(7, "test");
+        let drawn: Vec<char> = (0..1_000).map(|_| *draw.weighted(&[(0, 'a'), (900, 'b'), (0, 'c'), (100, 'd')])).collect();
+        let count = |letter| drawn.iter().filter(|drawn| **drawn == letter).count();
+        assert_eq!((count('a'), count('c')), (0, 0));
+        assert!((850..950).contains(&count('b')), "{}", count('b'));
+    }
+
+    #[test]
+    fn the_stream_of_a_name_never_changes() {
+        let mut draw = Draw::new(42, "worker 0");
+        assert_eq!([(); 3].map(|()| draw.below(1_000_000)), [872_354, 58_940, 640_249]);
+    }
+}

@@ -13,6 +13,8 @@ use crate::workload;
 
 /// Before this nothing goes wrong: the first leases are taken and the first tasks fire.
 const QUIET_MS: u64 = 5_000;
+/// A plan that is longer than this has more faults.
+const STRETCH_MS: u64 = 480_000;
 /// Longest time that the database is away.
 const DATABASE_DOWN_MS_MAX: u64 = 60_000;
 /// Longest step of the database's clock. What it was ahead when it is set back, nothing fires for.
@@ -52,8 +54,9 @@ struct Cast<'a> {
 
 impl Cast<'_> {
     fn family(&mut self, family: Family) {
+        let stretches = self.ground.heal_at_ms.div_ceil(STRETCH_MS).max(1);
         let count = *self.draw.weighted(&[(40, 1), (35, 2), (20, 3), (5, 5)]);
-        for _ in 0..count {
+        for _ in 0..count * stretches {
             match family {
                 Family::NodeCrash => self.crash(),
                 Family::RollingRestart => self.restart(),

@@ -120,6 +120,15 @@ pub enum What {
     },
     /// A batch was carried out.
     Committed(Arc<Batch>),
+    /// A batch was refused, and nothing of it written.
+    CommitRefused {
+        /// Whose it was.
+        replica: ReplicaId,
+        /// Whether a lease was the reason. Else it was a row, of which whoever holds the lease should know better.
+        is_lease: bool,
+        /// In words.
+        reason: Arc<str>,
+    },
     /// A failover: what the database carried out from the record with this index on is undone, clients' entries included.
     TailLost {
         /// The first record that is undone. Records of others than the database stand.
@@ -333,6 +342,7 @@ impl Hash for What {
             What::LeaseRenewed { partition, epoch, until } => (partition, epoch, until).hash(state),
             What::LeaseReleased { partition, epoch } => (partition, epoch).hash(state),
             What::Committed(batch) => batch.hash(state),
+            What::CommitRefused { replica, is_lease, reason } => (replica, is_lease, reason).hash(state),
             What::TailLost { from } => from.hash(state),
             What::Began { life, instance, fence, attempt, task, version, fire_time, ordinal } => {
                 (life, instance, fence, attempt, task, version, fire_time, ordinal).hash(state);

@@ -4,12 +4,23 @@
 //! machines by hand in a plain loop, the rehearsal world runs the production loops on simulated time and network. Both write a
 //! [`history`], and the same properties judge it.
 
+pub mod bank;
+pub mod check;
 pub mod draw;
 pub mod faults;
 pub mod history;
 pub mod load;
+pub mod model;
 pub mod plan;
+pub mod problems;
+pub mod regressions;
 pub mod rehearsal;
 pub mod report;
+pub mod show;
+pub mod shrink;
 pub mod swarm;
+#[cfg(madsim)]
+pub mod trial;
 pub mod workload;
+#[cfg(madsim)]
+pub mod world;

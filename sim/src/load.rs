@@ -11,7 +11,7 @@ use crate::workload::zones;
 
 /// Least time in which the rate after the healing is judged.
 const JUDGED_MS_MIN: u64 = 60_000;
-/// Longest interval that the judged time follows.
+/// Longest interval or delay that the judged time follows.
 const JUDGED_MS_MAX: u64 = 120_000;
 /// Of a thousand slots so many may be taken by what fires: what was missed has to be made up for with the rest.
 const TAKEN_PER_MILLE_MAX: u64 = 600;
@@ -24,6 +24,8 @@ const WORKERS_MAX: usize = 4;
 struct Load {
     /// From fire to fire; `None`: it does not fire by itself again.
     interval_ms: Option<u64>,
+    /// From a call to the fire that it makes.
+    delay_ms: u64,
     /// Longest and usual attempt.
     longest_ms: u64,
     usual_ms: u64,
@@ -45,9 +47,10 @@ impl Load {
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
         Some(Load {
-            interval_ms: interval_ms(&definition, (handler.takes_ms.0 + handler.takes_ms.1) / 2),
+            interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1)),
+            delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1),
-            usual_ms: bounded((handler.takes_ms.0 + handler.takes_ms.1) / 2),
+            usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
             max_running: u64::from(policies.concurrency.max_running),
             max_queue: match policies.concurrency.blocking {
                 Blocking::Queue { max_queue } => u64::from(max_queue),
@@ -66,7 +69,7 @@ impl Load {
     /// Instances that there may be when the world heals, where so many were submitted by hand and this much time has passed.
     fn backlog(&self, submissions: u64, ms: u64) -> u64 {
         let fired = self.interval_ms.map_or(1, |interval_ms| ms / interval_ms.max(1) + 1);
-        (self.max_queue + self.max_running).min(fired.saturating_add(submissions))
+        self.max_queue.saturating_add(self.max_running).min(fired.saturating_add(submissions))
     }
 }
 
@@ -128,13 +131,16 @@ pub fn settling_ms(plan: &Plan) -> u64 {
         FaultKind::DatabaseClockStep { by } => by.unsigned_abs(),
         _ => 0,
     });
+    // What was asked for just before, and fires later.
+    let delayed_ms = loads.iter().map(|(_, load)| load.delay_ms.min(JUDGED_MS_MAX)).max().unwrap_or(0);
     running_ms
         .saturating_add(limits::WORKER_LEASE.0 + limits::PARTITION_LEASE.0)
         .saturating_add(backoff_ms)
         .saturating_add(backlog_ms(plan, &loads))
         .saturating_add(stepped_ms.max().unwrap_or(0))
-        .saturating_add(interval_ms.clamp(JUDGED_MS_MIN, JUDGED_MS_MAX))
-        .next_multiple_of(1_000)
+        .saturating_add(interval_ms.max(delayed_ms).clamp(JUDGED_MS_MIN, JUDGED_MS_MAX))
+        .checked_next_multiple_of(1_000)
+        .unwrap_or(u64::MAX)
 }
 
 /// How long what queued up takes: the longest queue one after the other, or all of them on the slots that are left. A task that is edited
@@ -142,7 +148,7 @@ pub fn settling_ms(plan: &Plan) -> u64 {
 fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
     let spoken_ms = spoken_ms(&plan.knobs);
     let slots = (plan.shape.workers as u64).saturating_mul(u64::from(plan.shape.slots)).max(1);
-    let (mut longest_ms, mut work_ms, mut taken_per_mille) = (0, 0_u64, 0);
+    let (mut longest_ms, mut work_ms, mut taken_per_mille) = (0, 0_u64, 0_u64);
     for task in 0..plan.tasks.len() {
         let submissions = submissions(plan, task);
         let (mut most_ms, mut most_per_mille) = (0, 0);
@@ -154,15 +160,16 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
             most_per_mille = load.slots_per_mille().max(most_per_mille);
         }
         work_ms = work_ms.saturating_add(most_ms);
-        taken_per_mille += most_per_mille;
+        taken_per_mille = most_per_mille.saturating_add(taken_per_mille);
     }
-    let left_per_mille = (slots.saturating_mul(1_000)).saturating_sub(taken_per_mille).max(slots * (1_000 - TAKEN_PER_MILLE_MAX));
+    let left_per_mille =
+        (slots.saturating_mul(1_000)).saturating_sub(taken_per_mille).max(slots.saturating_mul(1_000 - TAKEN_PER_MILLE_MAX));
     longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille)
 }
 
 /// What an attempt costs besides its handler: there and back, and a commit for each.
 fn spoken_ms(knobs: &Knobs) -> u64 {
-    2 * (knobs.network_ms.1 + knobs.database_ms.1)
+    knobs.network_ms.1.saturating_add(knobs.database_ms.1).saturating_mul(2)
 }
 
 /// How many times a task is fired by hand.

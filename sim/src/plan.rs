@@ -414,6 +414,25 @@ impl FaultKind {
         matches!(self, FaultKind::Reset | FaultKind::Failover | FaultKind::Flood { .. })
     }
 
+    /// Whether it is for nobody in particular: its selector is [`Selector::World`].
+    pub const fn is_of_the_world(self) -> bool {
+        matches!(
+            self,
+            FaultKind::DatabaseSlow { .. }
+                | FaultKind::DatabaseDown
+                | FaultKind::DatabaseAborts { .. }
+                | FaultKind::CommitAppliedAnswerLost { .. }
+                | FaultKind::CommitNotAppliedAnswerLost { .. }
+                | FaultKind::Failover
+                | FaultKind::DatabaseClockStep { .. }
+                | FaultKind::WakeUpsDown
+                | FaultKind::WakeUpsLost { .. }
+                | FaultKind::WakeUpsDoubled
+                | FaultKind::RetryStorm { .. }
+                | FaultKind::Flood { .. }
+        )
+    }
+
     /// The family that it belongs to. A failover belongs to [`Family::DbLostTail`] where the plan's replication is asynchronous.
     pub const fn family(self, semi_synchronous: bool) -> Family {
         match self {

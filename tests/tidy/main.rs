@@ -59,8 +59,9 @@ fn arrows_between_crates_point_one_way() {
         ("punctual-store", &["punctual-core", "punctual-driver"]),
         ("punctual-worker", &["punctual-core", "punctual-driver", "punctual-spec"]),
         ("punctual", &["punctual-core", "punctual-driver", "punctual-spec", "punctual-store", "punctual-worker"]),
-        ("punctual-sim", &["punctual-core", "punctual-driver", "punctual-spec"]),
+        ("punctual-sim", &["punctual-core", "punctual-driver", "punctual-proto", "punctual-spec"]),
         ("punctual-benches", &[]),
+        ("xtask", &[]),
         ("punctual-tests", &[]),
     ]);
     for (package, dependencies) in edges() {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use punctual_core::ids::ConnectionId;
+use punctual_core::ids::{ConnectionId, PartitionId};
 use punctual_core::protocol::{ToScheduler, ToWorker};
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 /// Batches that may wait in one direction of a link.
@@ -77,10 +77,32 @@ pub enum ToSchedulerNode {
     InboxSignalled,
     /// Partitions may have become free.
     LeasesSignalled,
+    /// Somebody wants to know how it stands.
+    Status(oneshot::Sender<SchedulerStatus>),
     /// Fire and assign nothing more.
     Quiesce,
     /// Write what there is to write, give everything up, stop.
     Shutdown,
+}
+
+/// How a scheduler node stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerStatus {
+    /// The partitions that it owns.
+    pub partitions: Vec<PartitionId>,
+    /// Tasks in its memory.
+    pub tasks: usize,
+    /// Instances in its memory.
+    pub instances: usize,
+}
+
+/// How a worker node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Attempts that it runs.
+    pub running: usize,
+    /// Results that nobody has acknowledged yet.
+    pub reports: usize,
 }
 
 /// What reaches a worker node from outside.
@@ -92,6 +114,8 @@ pub enum ToWorkerNode {
     Messages(ConnectionId, Vec<ToWorker>),
     /// A scheduler is gone.
     Disconnected(ConnectionId),
+    /// Somebody wants to know how it stands.
+    Status(oneshot::Sender<WorkerStatus>),
     /// Take nothing more, finish what is there, stop.
     Drain,
     /// Ask everything that runs to end.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::clock::StoreClock;
-use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToSchedulerNode};
+use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, SchedulerStatus, ToSchedulerNode};
 use crate::ports::{Clock, LeaseAnswer, Observer, Signals, Store, StoreError, Wake};
 
 /// Batches and signals that may wait for the loop.
@@ -126,6 +126,13 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
             }
             ToSchedulerNode::InboxSignalled => Event::InboxSignalled,
             ToSchedulerNode::LeasesSignalled => Event::LeasesSignalled,
+            ToSchedulerNode::Status(asker) => {
+                let machine = &self.machine;
+                let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.instance_count());
+                // Who doesn't want to know any more has gone.
+                let _ = asker.send(SchedulerStatus { partitions, tasks, instances });
+                return;
+            }
             ToSchedulerNode::Quiesce => Event::Quiesce,
             ToSchedulerNode::Shutdown => Event::Shutdown,
         };

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToWorkerNode};
+use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToWorkerNode, WorkerStatus};
 use crate::ports::{Clock, Ended, Executor, Stop};
 
 /// Batches that may wait for the loop.
@@ -80,6 +80,11 @@ impl<E: Executor, C: Clock> Node<E, C> {
             ToWorkerNode::Disconnected(connection) => {
                 self.links.remove(&connection);
                 Event::Disconnected(connection)
+            }
+            ToWorkerNode::Status(asker) => {
+                // Who doesn't want to know any more has gone.
+                let _ = asker.send(WorkerStatus { running: self.machine.running_count(), reports: self.machine.report_count() });
+                return;
             }
             ToWorkerNode::Drain => Event::Drain,
             ToWorkerNode::CancelAll => Event::CancelAll,

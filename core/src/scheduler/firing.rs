@@ -54,7 +54,7 @@ impl Scheduler {
         let (wall, monotonic) = (self.wall_read, self.now.monotonic);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Some(next_fire) = task.next_fire else { return };
-        debug_assert!(task.timer.is_none(), "task {id} would have two timers");
+        assert!(task.timer.is_none(), "task {id} would have two timers");
         let longest = match task.definition.trigger {
             Trigger::Cron(_) => {
                 task.timer = Some(Armed::Cron(self.cron_timers.insert(wall_tick(next_fire), id)));
@@ -154,6 +154,7 @@ impl Scheduler {
             }
             self.record_run(id, version, run);
         }
+        let is_all_dropped = plan.caught_up.is_empty() && plan.on_time.is_empty();
         let caught_up = plan.caught_up.into_iter().map(|fire_time| (fire_time, Origin::CatchUp));
         for (fire_time, origin) in caught_up.chain(plan.on_time.into_iter().map(|fire_time| (fire_time, Origin::Schedule))) {
             if origin == Origin::CatchUp {
@@ -163,7 +164,14 @@ impl Scheduler {
             let firing = Firing { task: id, version, definition, fire_time, ordinal: 0, origin, payload: None, key: None, detail: None };
             self.fire(firing);
         }
-        self.arm_task(id);
+        if is_all_dropped {
+            // A fixed delay has no end of an instance to count from: it counts from here.
+            self.rearm_fixed_delay(id);
+        }
+        // A fixed delay whose firing was dropped or discarded has its next one already.
+        if self.tasks[&id].timer.is_none() {
+            self.arm_task(id);
+        }
     }
 
     /// Makes an instance, or puts on record why not.
@@ -374,8 +382,10 @@ impl Scheduler {
     /// The next fire time of a fixed delay counts from the end of its scheduled instance.
     pub(super) fn end_fixed_delay(&mut self, id: InstanceId) {
         let Some(live) = self.instances.get(&id) else { return };
-        if live.row.origin != Origin::Manual {
-            self.rearm_fixed_delay(live.row.task);
+        let task = live.row.task;
+        // After an edit of the trigger there may be several; the last one counts.
+        if live.row.origin != Origin::Manual && !self.has_scheduled_instance(task) {
+            self.rearm_fixed_delay(task);
         }
     }
 

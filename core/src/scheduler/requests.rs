@@ -216,6 +216,8 @@ impl Scheduler {
         fired_until: Timestamp,
     ) {
         let removed = self.removed.remove(&id);
+        // One batch must not say both; what it would say last is not what counts.
+        self.pending.removed_tasks.retain(|(_, removed, _)| *removed != id);
         let fired_until = removed.as_ref().map_or(fired_until, |removed| removed.fired_until.max(fired_until));
         let next_fire = if definition.enabled && version == Version(1) {
             misfire::first(&definition.trigger, at)

@@ -10,7 +10,7 @@ use punctual_sim::draw::Draw;
 use punctual_sim::plan::{CallKind, Fault, FaultKind, Selector};
 use punctual_sim::rehearsal::{Options, plan_of};
 
-use crate::story::{HOUR, MINUTE, SECOND, Story};
+use crate::told::{HOUR, MINUTE, SECOND, Story};
 
 /// The day of this seed.
 pub(crate) fn day(seed: u64) -> Story {

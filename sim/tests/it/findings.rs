@@ -7,7 +7,7 @@ use punctual_core::protocol::End;
 use punctual_sim::rehearsal::Options;
 use punctual_sim::report::{Report, Severity};
 
-use crate::story::{HOUR, MINUTE, SECOND, Story};
+use crate::told::{HOUR, MINUTE, SECOND, Story};
 
 /// What the report says by this rule.
 fn check(story: &Story, rule: &str, expected: Expect) {

@@ -1,12 +1,25 @@
 //! Tests of what the crate does as a whole.
 
+mod accounted;
+mod attempts;
 mod day;
 mod findings;
+mod fires;
+mod heal;
+mod misfires;
+mod mutilated;
 mod pages;
+mod regressions;
 mod rehearsal;
 mod reports;
+mod requests;
+mod retries;
+mod rows;
+mod shrink;
 mod story;
 mod swarm;
+mod tasks;
+mod told;
 
 #[test]
 fn no_test_file_is_forgotten() {

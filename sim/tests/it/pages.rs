@@ -7,7 +7,7 @@ use punctual_sim::report::{Class, Report};
 
 use crate::day::day;
 use crate::reports::hour;
-use crate::story::{MINUTE, Story};
+use crate::told::{MINUTE, Story};
 
 /// The report on a whole day of the example shop.
 fn shop() -> Report {

@@ -11,7 +11,7 @@ use punctual_sim::history::{What, Who};
 use punctual_sim::plan::{Fault, FaultKind, Selector};
 use punctual_sim::report::{Class, DownstreamReport, Numbers, Spread, TaskReport};
 
-use crate::story::{HOUR, MINUTE, Story, id_of};
+use crate::told::{HOUR, MINUTE, Story, id_of};
 
 fn spread(count: u64, p50_ms: u64, p99_ms: u64, max_ms: u64) -> Spread {
     Spread { count, p50_ms, p99_ms, max_ms }

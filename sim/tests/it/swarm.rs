@@ -147,6 +147,16 @@ fn a_healed_world_has_time_to_settle() {
     assert!(median <= 5 * 60_000, "half of the plans need more than {median} ms to settle");
 }
 
+#[test]
+fn numbers_of_any_size_settle_some_time() {
+    let mut plan = plans()[0].clone();
+    plan.tasks[0].handler.takes_ms = (u64::MAX, u64::MAX);
+    plan.knobs.network_ms = (u64::MAX, u64::MAX);
+    plan.shape.workers = usize::MAX;
+    plan.heal_at_ms = u64::MAX;
+    assert_eq!(settling_ms(&plan), u64::MAX);
+}
+
 /// The names of the variants in what serde writes.
 fn variant<T: serde::Serialize>(value: &T) -> String {
     match serde_json::to_value(value).unwrap() {
@@ -248,6 +258,16 @@ fn a_minority_has_somebody_in_it() {
     for plan in plans() {
         let has_minority = plan.faults.iter().any(|fault| fault.on == Selector::Minority);
         assert!(!has_minority || plan.shape.schedulers >= 3, "seed {}", plan.seed);
+    }
+}
+
+#[test]
+fn a_day_has_more_faults_than_minutes_and_given_tasks_stay_as_they_are() {
+    let tasks = swarm(1, &Swarm::default()).tasks;
+    let day = Swarm { workload: Some(tasks.clone()), heal_at_ms: (86_400_000, 86_400_000), ..Swarm::default() };
+    for plan in (0..20).map(|seed| swarm(seed, &day)).filter(|plan| !plan.faults.is_empty()) {
+        assert_eq!(plan.tasks, tasks);
+        assert!(plan.faults.len() >= 180 && plan.faults.iter().any(|fault| fault.at_ms > 70_000_000), "{}", plan.faults.len());
     }
 }
 

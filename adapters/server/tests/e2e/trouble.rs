@@ -112,7 +112,9 @@ fn a_newer_and_a_damaged_database_are_refused() {
     patch(60, &1_000_u32.to_be_bytes());
     let said = folder.refused(&[]);
     assert!(said.starts_with("PUN-205: ") && said.contains("schema 1000"), "{said}");
-    for (at, length) in [(4096 * 2, 4096), (4096 * 5, 4096 * 3), (100, 2000), (whole.len() as u64 / 2, 600)] {
+    // Where a page begins: what is written over free room inside of one is no damage.
+    let middle = whole.len() as u64 / 2 / 4096 * 4096;
+    for (at, length) in [(4096 * 2, 4096), (4096 * 5, 4096 * 3), (100, 2000), (middle, 600)] {
         patch(at, &vec![0xa5; length]);
         let said = folder.refused(&[]);
         assert!(said.starts_with("PUN-204: ") && said.contains("Restore it from a backup"), "{at}: {said}");

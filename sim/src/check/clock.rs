@@ -1,0 +1,77 @@
+//! What is known of the clocks of a run.
+
+use punctual_core::time::Timestamp;
+
+use crate::check::SKEW_MS;
+use crate::history::{Record, What, Who};
+use crate::plan::{Fault, FaultKind, Plan, Selector};
+
+/// The clocks of a run.
+pub(super) struct Clocks {
+    /// From these virtual instants on the database's clock was so far ahead of virtual time. Never empty.
+    database: Vec<(u64, i64)>,
+    /// The first record at which the database's clock was set.
+    database_set: Option<usize>,
+    /// Clocks of schedulers were set or ran wrong, or the database's was set.
+    pub(super) were_touched: bool,
+    /// How far times of different schedulers may lie apart at most.
+    pub(super) apart: u64,
+}
+
+impl Clocks {
+    pub(super) fn new(plan: &Plan, records: &[Record]) -> Self {
+        let mut database: Vec<(u64, i64)> = Vec::new();
+        let mut database_set = None;
+        let mut were_touched = false;
+        let mut apart = SKEW_MS;
+        for (index, record) in records.iter().enumerate() {
+            // What is left at the end is read by the world, not by the database.
+            if record.who == Who::Database && !matches!(record.what, What::Left(_)) {
+                let ahead = record.wall.0.saturating_sub_unsigned(record.at);
+                if database.last().is_none_or(|(_, last)| *last != ahead) {
+                    database.push((record.at, ahead));
+                }
+            }
+            match record.what {
+                What::ClockStepped { by } if by != 0 && !matches!(record.who, Who::Worker(_) | Who::Client) => {
+                    were_touched = true;
+                    apart = apart.saturating_add(by.unsigned_abs());
+                    if record.who == Who::Database {
+                        database_set = database_set.or(Some(index));
+                    }
+                }
+                What::FaultBegan(fault) => {
+                    // A drift has no record of its own.
+                    if let Some(Fault { kind: FaultKind::ClockDrift { per_mille }, lasts_ms, on, .. }) = plan.faults.get(fault)
+                        && !matches!(on, Selector::Worker(_) | Selector::Busy(_) | Selector::AllWorkers)
+                    {
+                        were_touched = true;
+                        apart = apart.saturating_add(lasts_ms.saturating_mul(per_mille.unsigned_abs()) / 1_000);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if database.is_empty() {
+            let ahead = records.first().map_or(0, |record| record.wall.0.saturating_sub_unsigned(record.at));
+            database.push((0, ahead));
+        }
+        Clocks { database, database_set, were_touched, apart }
+    }
+
+    /// What the database's clock says at this virtual instant.
+    pub(super) fn database_at(&self, at: u64) -> Timestamp {
+        let place = self.database.partition_point(|(since, _)| *since <= at).saturating_sub(1);
+        Timestamp(self.database[place].1.saturating_add_unsigned(at))
+    }
+
+    /// Whether the database's clock was set during the run.
+    pub(super) fn database_was_set(&self) -> bool {
+        self.database_set.is_some()
+    }
+
+    /// Whether the database's clock had been set before this record.
+    pub(super) fn database_was_set_before(&self, record: usize) -> bool {
+        self.database_set.is_some_and(|set| set < record)
+    }
+}

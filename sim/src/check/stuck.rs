@@ -1,0 +1,151 @@
+//! `heal.converges`: when all is well again, everything comes to its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId};
+use punctual_core::instance::{InstanceRow, State};
+use punctual_core::time::{Millis, Timestamp};
+
+use crate::check::facts::{EntryKind, Facts, Instance, NEVER};
+use crate::check::{Case, SETTLE_MS, Verdict};
+use crate::history::{Left, Who};
+use crate::plan::FaultKind;
+
+/// At the end of the run nothing is stuck. An instance that has not ended is not stuck where
+///
+/// - it was dispatched, or became ready, less than [`SETTLE_MS`] and its handler's longest run before the end;
+/// - it is not due yet, or became due less than [`SETTLE_MS`] before the end;
+/// - it waits behind its task's limit and one of the task's instances in progress is not stuck;
+/// - it is ready and workers are being kept busy with its own partition's older ones: one of those was dispatched in the last
+///   [`SETTLE_MS`].
+///
+/// The inbox is empty but for what came in the last [`SETTLE_MS`]; cancellations are `cancel.effective`'s affair. Each partition is owned by
+/// exactly one running scheduler. Not known where the run did not heal, or ended less than [`SETTLE_MS`] after.
+pub(super) fn converges(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    let Some(healed) = facts.healed_at() else { return Verdict::Unknown("the run never healed".into()) };
+    if facts.end < healed.saturating_add(SETTLE_MS) {
+        return Verdict::Unknown(format!("the run ended {} ms after it had healed", facts.end - healed.min(facts.end)));
+    }
+    instances(facts, &mut case);
+    inbox(facts, &mut case);
+    owners(facts, &mut case);
+    case.verdict()
+}
+
+fn instances(facts: &Facts<'_>, case: &mut Case) {
+    let now = facts.clocks.database_at(facts.end);
+    let recent = facts.end.saturating_sub(SETTLE_MS);
+    let longest = longest_runs(facts);
+    let worked_off = worked_off(facts, recent);
+    let mut behind_limits: Vec<(&Instance, &InstanceRow)> = Vec::new();
+    let mut moving: BTreeSet<TaskId> = BTreeSet::new();
+    for instance in &facts.instances {
+        let Some(row) = instance.last.map(|last| facts.versions[last].row).filter(|row| !row.state.is_terminal()) else { continue };
+        let since = stands_since(facts, instance);
+        let is_due_late = |due_at: Timestamp| due_at.saturating_add(Millis(SETTLE_MS)) >= now;
+        let is_moving = match row.state {
+            State::Waiting if row.due_at.is_none() => {
+                behind_limits.push((instance, row));
+                continue;
+            }
+            State::Waiting | State::Retrying => row.due_at.is_some_and(is_due_late) || since >= recent,
+            State::Created => since >= recent || worked_off.get(&row.id.partition()).is_some_and(|oldest| *oldest <= row.id),
+            _ => {
+                let run = longest.get(&row.task).copied().unwrap_or(0);
+                since.saturating_add(run) >= recent
+            }
+        };
+        if is_moving {
+            moving.insert(row.task);
+        } else {
+            stuck(facts, instance, row, since, case);
+        }
+    }
+    for (instance, row) in behind_limits {
+        let since = stands_since(facts, instance);
+        if since < recent && !moving.contains(&row.task) {
+            stuck(facts, instance, row, since, case);
+        }
+    }
+}
+
+fn stuck(facts: &Facts<'_>, instance: &Instance, row: &InstanceRow, since: u64, case: &mut Case) {
+    let record = instance.last.map_or(0, |last| facts.commit_of(&facts.versions[last]).record);
+    case.violated(|| {
+        format!(
+            "instance {} of task {} for {} has been {} since {since} ms, and the run ended at {} ms (record {record})",
+            instance.id,
+            row.task,
+            row.fire_time,
+            row.state.name(),
+            facts.end
+        )
+    });
+}
+
+/// Since when the row stands as it does.
+fn stands_since(facts: &Facts<'_>, instance: &Instance) -> u64 {
+    instance.last.map_or(0, |last| facts.commit_of(&facts.versions[last]).at)
+}
+
+/// The longest run of each task's handler, by the plan, as slow as faults make it.
+fn longest_runs(facts: &Facts<'_>) -> BTreeMap<TaskId, u64> {
+    let slower = |kind| if let FaultKind::HandlersSlow { times } = kind { times } else { 1 };
+    let times = facts.plan.faults.iter().map(|fault| slower(fault.kind)).max().unwrap_or(1);
+    let of_name = |name: &str| {
+        let is_it = |document: &serde_json::Value| document.get("name").and_then(serde_json::Value::as_str) == Some(name);
+        let planned = facts.plan.tasks.iter().find(|task| is_it(&task.document));
+        planned.map_or(0, |task| task.handler.takes_ms.1.saturating_mul(times))
+    };
+    facts.tasks.iter().map(|task| (task.id, of_name(task.name()))).collect()
+}
+
+/// Per partition the oldest instance that was dispatched lately.
+fn worked_off(facts: &Facts<'_>, recent: u64) -> BTreeMap<PartitionId, InstanceId> {
+    let mut oldest: BTreeMap<PartitionId, InstanceId> = BTreeMap::new();
+    for dispatch in &facts.dispatches {
+        let commit = facts.commit_of(&facts.versions[dispatch.version]);
+        if commit.stands() && commit.at >= recent {
+            oldest
+                .entry(dispatch.instance.partition())
+                .and_modify(|oldest| *oldest = dispatch.instance.min(*oldest))
+                .or_insert(dispatch.instance);
+        }
+    }
+    oldest
+}
+
+fn inbox(facts: &Facts<'_>, case: &mut Case) {
+    let recent = facts.end.saturating_sub(SETTLE_MS);
+    for entry in facts.entries.iter().filter(|entry| entry.undone_by == NEVER && !matches!(entry.kind, EntryKind::Cancel { .. })) {
+        let at = facts.records[entry.record].at;
+        if at < recent && facts.applied_by(entry.id, entry.record).is_none() {
+            let (id, record): (InboxId, usize) = (entry.id, entry.record);
+            case.violated(|| format!("entry {id} has been in the inbox since {at} ms (record {record})"));
+        }
+    }
+}
+
+fn owners(facts: &Facts<'_>, case: &mut Case) {
+    let mut owners: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
+    let mut schedulers = 0;
+    for (who, left) in &facts.left {
+        if let (Who::Scheduler(index), Left::InScheduler { is_up, partitions, .. }) = (who, left) {
+            schedulers += 1;
+            for partition in partitions.iter().filter(|_| *is_up) {
+                owners.entry(*partition).or_default().push(*index);
+            }
+        }
+    }
+    if schedulers == 0 {
+        return case.unknown(|| "no scheduler says what it has left".into());
+    }
+    for partition in (0..facts.plan.shape.partitions).map(PartitionId) {
+        match owners.get(&partition).map_or(&[][..], Vec::as_slice) {
+            [_] => {}
+            [] => case.violated(|| format!("partition {partition} is nobody's at the end")),
+            several => case.violated(|| format!("partition {partition} is owned by the schedulers {several:?} at the end")),
+        }
+    }
+}

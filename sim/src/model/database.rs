@@ -1,0 +1,292 @@
+//! A primary with a clock of its own, a replica behind it, failover, and the history of what was carried out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use punctual_core::batch::{Batch, Snapshot};
+use punctual_core::definition::TaskDefinition;
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId};
+use punctual_core::inbox::{InboxEntry, Request, Submission};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{Beat, LeaseAnswer, Submitted};
+
+use crate::history::{Recorder, What, Who};
+use crate::model::data::{Data, Guards, Refusal, StoreGuard, Write, later, trigger_request};
+
+/// How a database is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct DatabaseConfig {
+    /// How many partitions.
+    pub partitions: u16,
+    /// What its clock shows at the beginning.
+    pub starts_at: Timestamp,
+    /// How far its replica is behind; `None`: it has none, and can't fail over.
+    pub replica_lag: Option<Millis>,
+}
+
+/// The database. All times are virtual milliseconds since the beginning of the run, unless they are called the clock's.
+#[derive(Debug)]
+pub struct Database {
+    config: DatabaseConfig,
+    data: Data,
+    guards: Guards,
+    recorder: Recorder,
+    clock_offset: i64,
+    replica: Option<Replica>,
+    /// How often it has failed over.
+    generation: u64,
+}
+
+/// Does what the primary did, so much later.
+#[derive(Debug)]
+struct Replica {
+    lag: u64,
+    data: Data,
+    /// What it has not done yet: when the primary did it, and the first record of it.
+    log: VecDeque<(u64, usize, Write)>,
+}
+
+impl Replica {
+    fn catch_up(&mut self, at: u64) {
+        while self.log.front().is_some_and(|(done_at, ..)| done_at + self.lag <= at) {
+            let (_, _, write) = self.log.pop_front().expect("looked at");
+            self.data.apply(&write);
+        }
+    }
+}
+
+impl Database {
+    /// An empty one.
+    pub fn new(config: DatabaseConfig, recorder: Recorder) -> Database {
+        let data = Data::new(config.partitions);
+        let replica = config.replica_lag.map(|lag| Replica { lag: lag.0, data: data.clone(), log: VecDeque::new() });
+        Database { config, data, guards: Guards::default(), recorder, clock_offset: 0, replica, generation: 0 }
+    }
+
+    /// What is stored.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// What its clock shows.
+    pub fn clock(&self, at: u64) -> Timestamp {
+        Timestamp(self.config.starts_at.0 + at as i64 + self.clock_offset)
+    }
+
+    /// How often it has failed over. An answer to what was asked of an earlier primary never comes.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Switches a guard off.
+    pub fn switch_off(&mut self, guard: StoreGuard) {
+        self.guards.off.insert(guard);
+    }
+
+    /// How often a guard had something to hold back.
+    pub fn hits(&self, guard: StoreGuard) -> u64 {
+        self.guards.hits.get(&guard).copied().unwrap_or(0)
+    }
+
+    /// Sets its clock.
+    pub fn step_clock(&mut self, at: u64, by: i64) {
+        self.clock_offset += by;
+        self.record(at, What::ClockStepped { by });
+    }
+
+    /// The replica takes the primary's place. Answers with how many writes were lost.
+    pub fn fail_over(&mut self, at: u64) -> usize {
+        let Some(replica) = &mut self.replica else { return 0 };
+        replica.catch_up(at);
+        self.generation += 1;
+        let lost = std::mem::take(&mut replica.log);
+        let Some((_, from, _)) = lost.front() else { return 0 };
+        let from = *from;
+        self.data = replica.data.clone();
+        self.record(at, What::TailLost { from });
+        lost.len()
+    }
+
+    /// A replica of the scheduler says that it is alive.
+    pub fn beat(&mut self, at: u64, replica: &ReplicaId, ttl: Millis) -> Beat {
+        let now = self.clock(at);
+        self.write(at, Write::Beat { replica: replica.clone(), until: later(now, ttl), now }, None);
+        Beat { members: self.data.members.keys().cloned().collect(), now: Some(now) }
+    }
+
+    /// Grants leases. `asker_clock` is what the asker takes for the present; it decides nothing.
+    pub fn acquire(
+        &mut self,
+        at: u64,
+        replica: &ReplicaId,
+        partitions: &[PartitionId],
+        most: usize,
+        ttl: Millis,
+        asker_clock: Timestamp,
+    ) -> Vec<LeaseAnswer> {
+        let now = match self.guards.check(StoreGuard::LeasesByOwnClock, false) {
+            false => self.clock(at),
+            true => asker_clock,
+        };
+        let mut answers = Vec::new();
+        let mut granted = 0;
+        for &partition in partitions {
+            if granted == most {
+                break;
+            }
+            if self.data.is_free(partition, replica, now) {
+                granted += 1;
+                let until = later(now, ttl);
+                let epoch = Epoch(self.data.lease(partition).epoch.0 + 1);
+                let what = What::LeaseGranted { partition, owner: replica.clone(), epoch, until: at + ttl.0 };
+                self.write(at, Write::Grant { partition, replica: replica.clone(), until }, Some(what));
+                answers.push(self.data.granted(partition));
+            } else {
+                answers.push(self.data.held(partition));
+            }
+        }
+        answers
+    }
+
+    /// Extends leases; answers with those that could not be.
+    pub fn renew(&mut self, at: u64, replica: &ReplicaId, leases: &[(PartitionId, Epoch)], ttl: Millis) -> Vec<PartitionId> {
+        let until = later(self.clock(at), ttl);
+        let mut lost = Vec::new();
+        for &(partition, epoch) in leases {
+            if self.data.is_held(partition, replica, epoch) {
+                let what = What::LeaseRenewed { partition, epoch, until: at + ttl.0 };
+                self.write(at, Write::Renew { partition, until }, Some(what));
+            } else {
+                lost.push(partition);
+            }
+        }
+        lost
+    }
+
+    /// Takes leases back.
+    pub fn release(&mut self, at: u64, replica: &ReplicaId, leases: &[(PartitionId, Epoch)], leaves: bool) {
+        for &(partition, epoch) in leases {
+            if self.data.is_held(partition, replica, epoch) {
+                self.write(at, Write::Release { partition }, Some(What::LeaseReleased { partition, epoch }));
+            }
+        }
+        if leaves {
+            self.write(at, Write::Leave { replica: replica.clone() }, None);
+        }
+    }
+
+    /// What a new owner needs of a partition.
+    pub fn snapshot(&mut self, at: u64, partition: PartitionId) -> Snapshot {
+        self.read(at).snapshot(partition)
+    }
+
+    /// The oldest entries of these partitions' inboxes behind `after`, and whether there are more.
+    pub fn read_inbox(&mut self, at: u64, partitions: &[PartitionId], after: InboxId, limit: usize) -> (Vec<InboxEntry>, bool) {
+        self.read(at).read_inbox(partitions, after, limit)
+    }
+
+    /// What owners read: the primary.
+    fn read(&mut self, at: u64) -> &Data {
+        let from_primary = !self.guards.check(StoreGuard::ReadsFromPrimary, false);
+        match &mut self.replica {
+            Some(replica) if !from_primary => {
+                replica.catch_up(at);
+                &replica.data
+            }
+            _ => &self.data,
+        }
+    }
+
+    /// Carries a batch out, all or nothing.
+    pub fn commit(&mut self, at: u64, batch: &Arc<Batch>) -> Result<(), Refusal> {
+        if let Err(refusal) = self.data.check(&mut self.guards, batch) {
+            let is_lease = matches!(refusal, Refusal::Lease(_));
+            let reason = Arc::from(refusal.reason());
+            self.record(at, What::CommitRefused { replica: batch.replica.clone(), is_lease, reason });
+            return Err(refusal);
+        }
+        self.write(at, Write::Commit(batch.clone()), Some(What::Committed(batch.clone())));
+        Ok(())
+    }
+
+    /// Writes a version of a task, `None`: its removal.
+    pub fn define(&mut self, at: u64, name: &Arc<str>, definition: Option<Arc<TaskDefinition>>) -> InboxId {
+        let text = |text: &str| Arc::from(text);
+        self.define_as(at, name, &text("plan"), &text("client"), definition.as_ref().map(|_| text("{}")), definition)
+    }
+
+    /// Writes a version of a task with its document.
+    pub fn define_as(
+        &mut self,
+        at: u64,
+        name: &Arc<str>,
+        source: &Arc<str>,
+        by: &Arc<str>,
+        document: Option<Arc<str>>,
+        definition: Option<Arc<TaskDefinition>>,
+    ) -> InboxId {
+        let now = self.clock(at);
+        let write =
+            Write::Define { name: name.clone(), source: source.clone(), by: by.clone(), document, definition: definition.clone(), at: now };
+        let index = self.recorder.len();
+        self.data.apply(&write);
+        self.replicate(at, index, write);
+        let named = &self.data.names[name];
+        let entry = self.data.last_entry();
+        let (task, version, partition) = (named.task, named.version, self.data.partition_of(name));
+        self.record(at, What::Defined { entry, task, partition, version, definition });
+        entry
+    }
+
+    /// Fires a task by hand.
+    pub fn trigger(&mut self, at: u64, name: &str, by: &Arc<str>, key: Option<&Arc<str>>, submissions: Vec<Submission>) -> Submitted {
+        let Some(named) = self.data.names.get(name).filter(|named| !named.removed) else { return Submitted::NoSuchTask };
+        let task = named.task;
+        let count = submissions.len();
+        let request = trigger_request(task, submissions);
+        let before = key.and_then(|key| self.data.submitted_before(key, &request));
+        if let Some(before) = before
+            && !self.guards.check(StoreGuard::SubmissionKeys, false)
+        {
+            return before;
+        }
+        let (partition, now) = (self.data.partition_of(name), self.clock(at));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let what = What::Submitted { entry, task, submissions: count, key: key.cloned() };
+        self.write(at, Write::Submit { partition, by: by.clone(), key: key.cloned(), request, at: now }, Some(what));
+        Submitted::Accepted { entry }
+    }
+
+    /// Asks for an instance to be cancelled.
+    pub fn cancel(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> Submitted {
+        if !self.data.instances.contains_key(&instance) {
+            return Submitted::NoSuchInstance;
+        }
+        let (partition, now) = (instance.partition(), self.clock(at));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let request = Request::Cancel { instance, reason };
+        let write = Write::Submit { partition, by: by.clone(), key: None, request, at: now };
+        self.write(at, write, Some(What::CancelSubmitted { entry, instance }));
+        Submitted::Accepted { entry }
+    }
+
+    fn write(&mut self, at: u64, write: Write, what: Option<What>) {
+        let index = self.recorder.len();
+        self.data.apply(&write);
+        if let Some(what) = what {
+            self.record(at, what);
+        }
+        self.replicate(at, index, write);
+    }
+
+    fn replicate(&mut self, at: u64, index: usize, write: Write) {
+        if let Some(replica) = &mut self.replica {
+            replica.catch_up(at);
+            replica.log.push_back((at, index, write));
+        }
+    }
+
+    fn record(&self, at: u64, what: What) {
+        self.recorder.record(at, self.clock(at), Who::Database, what);
+    }
+}

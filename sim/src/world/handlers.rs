@@ -1,0 +1,129 @@
+//! What handlers do, and their own account of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use madsim::time::{Instant, sleep, sleep_until};
+use punctual_core::batch::Output;
+use punctual_core::ids::{Fence, InstanceId};
+use punctual_core::protocol::{Assignment, End};
+use punctual_driver::ports::{Ended, Executor, Stop};
+use tokio::sync::watch;
+
+use crate::history::{What, Who};
+use crate::world::env::{Env, between, chance, lock};
+
+/// The handlers that every worker knows.
+pub(super) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
+
+/// How soon a handler that hangs looks whether it still does.
+const HANG_STEP: Duration = Duration::from_millis(500);
+
+/// The handlers of one life of a worker.
+pub(super) struct Handlers {
+    pub(super) env: Arc<Env>,
+    pub(super) index: usize,
+    pub(super) life: u64,
+}
+
+/// A run that writes down its end, also where it is cut off.
+struct Running {
+    env: Arc<Env>,
+    index: usize,
+    instance: InstanceId,
+    fence: Fence,
+    end: Option<End>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&self.env.busy)[self.index] -= 1;
+        let (instance, fence) = (self.instance, self.fence);
+        self.env.record(Who::Worker(self.index), What::Ended { instance, fence, end: self.end });
+    }
+}
+
+impl Executor for Handlers {
+    fn handlers(&self) -> Vec<Arc<str>> {
+        HANDLERS.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
+        let (env, index, life) = (self.env.clone(), self.index, self.life);
+        async move {
+            let (instance, fence) = (assignment.instance, assignment.fence);
+            lock(&env.busy)[index] += 1;
+            let began = What::Began {
+                life,
+                instance,
+                fence,
+                attempt: assignment.attempt,
+                task: assignment.task,
+                version: assignment.version,
+                fire_time: assignment.fire_time,
+                ordinal: assignment.ordinal,
+            };
+            env.record(Who::Worker(index), began);
+            let mut running = Running { env: env.clone(), index, instance, fence, end: None };
+            let (end, detail) = perform(&env, index, &assignment, stop).await;
+            if end == End::Succeeded {
+                env.record(Who::Worker(index), What::Effect { instance, fence });
+            }
+            running.end = Some(end);
+            drop(running);
+            Ended { end, code: None, detail: detail.map(Arc::from), output: Output::default() }
+        }
+    }
+}
+
+async fn perform(env: &Env, index: usize, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> (End, Option<&'static str>) {
+    let (handler, downstream) = &env.handlers[&*assignment.task_name];
+    let who = Who::Worker(index);
+    // Its own stream: whatever else happens, this attempt does the same.
+    let (time, ordinal, attempt) = (assignment.fire_time, assignment.ordinal, assignment.attempt);
+    let mut random = env.plan.stream(&format!("handler/{}/{time}/{ordinal}/{attempt}", assignment.task_name));
+    let takes = between(&mut random, handler.takes_ms);
+    let fails = chance(&mut random, handler.fails_per_mille) && !env.is_healed();
+    let node = env.node(who);
+    if node.panics > 0 {
+        return (End::Failed, Some("the handler panicked"));
+    }
+    let ends_at = Instant::now() + Duration::from_millis(takes * node.slow_times.max(1));
+    loop {
+        tokio::select! {
+            biased;
+            changed = stop.changed() => {
+                // Whoever could stop it is gone only with its worker.
+                let how = if changed.is_ok() { *stop.borrow_and_update() } else { Stop::Kill };
+                match (how, handler.obeys_after_ms) {
+                    (Stop::No, _) => {}
+                    (Stop::Kill, _) => return (End::Cancelled, Some("killed")),
+                    (Stop::Cancel, None) => {}
+                    (Stop::Cancel, Some(after)) => {
+                        let obeyed = sleep(Duration::from_millis(after));
+                        tokio::select! {
+                            biased;
+                            _ = stop.wait_for(|how| *how == Stop::Kill) => {}
+                            () = obeyed => {}
+                        }
+                        return (End::Cancelled, Some("cancelled"));
+                    }
+                }
+            }
+            () = sleep_until(ends_at) => break,
+        }
+    }
+    while env.node(who).hang > 0 {
+        tokio::select! {
+            biased;
+            killed = stop.wait_for(|how| *how == Stop::Kill) => { let _ = killed; return (End::Cancelled, Some("killed")); }
+            () = sleep(HANG_STEP) => {}
+        }
+    }
+    let rages = downstream.is_some_and(|place| lock(&env.trouble).storms.get(&place).is_some_and(|storms| *storms > 0));
+    match (fails || rages, handler.fails_for_good && !rages) {
+        (false, _) => (End::Succeeded, None),
+        (true, false) => (End::Failed, Some(if rages { "the service is down" } else { "failed" })),
+        (true, true) => (End::FailedForGood, Some("failed for good")),
+    }
+}

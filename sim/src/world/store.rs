@@ -1,0 +1,178 @@
+//! The way to the database: latencies, lost answers, and the store's port on top.
+//!
+//! A request that has left is carried out whatever becomes of its sender. Answers come unless something is cut, the database went down or
+//! has failed over meanwhile.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use madsim::time::{sleep, timeout};
+use punctual_core::batch::{Batch, CommitOutcome, Snapshot};
+use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId};
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{Beat, InboxPage, LeaseAnswer, Store, StoreError};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::oneshot;
+
+use crate::history::Who;
+use crate::model::Database;
+use crate::world::env::{Env, between, chance, lock};
+
+/// How long a client of the database waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Somebody's connection to the database.
+pub(super) struct Connection {
+    env: Arc<Env>,
+    who: Who,
+    random: Mutex<ChaCha8Rng>,
+}
+
+/// No answer came.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// Surely nothing was written.
+    Aborted,
+    /// Nobody knows.
+    NoAnswer,
+}
+
+impl Connection {
+    pub(super) fn new(env: &Arc<Env>, who: Who, name: &str) -> Connection {
+        Connection { env: env.clone(), who, random: Mutex::new(env.plan.stream(&format!("database/{name}"))) }
+    }
+
+    /// Asks the database. `writes`: it may be aborted, and its answer waits for the database's replica where replication is
+    /// semi-synchronous.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        writes: bool,
+        operation: impl FnOnce(&mut Database, u64) -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        let env = self.env.clone();
+        let (there, back, aborted, answer_lost, request_lost) = self.fate(writes);
+        let who = self.who;
+        let (answer, answered) = oneshot::channel();
+        self.env.database_node.spawn(async move {
+            sleep(Duration::from_millis(there)).await;
+            let is_cut = |outgoing: bool| {
+                let node = env.node(who);
+                let cut = if outgoing { node.outgoing_cut } else { node.incoming_cut };
+                cut > 0 || lock(&env.trouble).database_down > 0
+            };
+            if is_cut(true) {
+                return;
+            }
+            if aborted {
+                let _ = answer.send(Err(Failed::Aborted));
+                return;
+            }
+            if request_lost {
+                env.probe("commit.unknown_not_applied");
+                return;
+            }
+            let (done, generation) = {
+                let mut database = lock(&env.database);
+                let at = env.at();
+                (operation(&mut database, at), database.generation())
+            };
+            let lag = if writes && env.plan.knobs.semi_synchronous { env.plan.knobs.replica_lag_ms } else { 0 };
+            sleep(Duration::from_millis(back + lag)).await;
+            if answer_lost {
+                env.probe("commit.unknown_applied");
+                return;
+            }
+            if !is_cut(false) && lock(&env.database).generation() == generation {
+                let _ = answer.send(Ok(done));
+            }
+        });
+        match timeout(ANSWER_TIMEOUT, answered).await {
+            Ok(Ok(done)) => done,
+            // The request is gone with its connection: that is noticed at once only where somebody says so.
+            Ok(Err(_)) => {
+                sleep(Duration::from_secs(1)).await;
+                Err(Failed::NoAnswer)
+            }
+            Err(_) => Err(Failed::NoAnswer),
+        }
+    }
+
+    /// How long the way takes there and back, and what goes wrong on it.
+    fn fate(&self, writes: bool) -> (u64, u64, bool, bool, bool) {
+        let (slow, aborts, applied_lost, not_applied_lost) = {
+            let trouble = lock(&self.env.trouble);
+            (trouble.database_slow_ms, trouble.aborts_per_mille, trouble.applied_lost_per_mille, trouble.not_applied_lost_per_mille)
+        };
+        let random = &mut *lock(&self.random);
+        let takes = between(random, self.env.plan.knobs.database_ms) + slow + self.env.node(self.who).delay_ms;
+        let there = between(random, (0, takes));
+        // Drawn in any case, so that what comes later is the same with and without.
+        let draws = [aborts, applied_lost, not_applied_lost].map(|per_mille| chance(random, per_mille.max(1)) && per_mille > 0);
+        let [aborted, answer_lost, request_lost] = draws.map(|happens| happens && writes);
+        (there, takes - there, aborted, answer_lost, request_lost)
+    }
+}
+
+fn error(failed: Failed) -> StoreError {
+    let database = "simulated".to_owned();
+    match failed {
+        Failed::Aborted => StoreError::Busy { database, reason: "deadlock; the transaction was rolled back".into() },
+        Failed::NoAnswer => StoreError::Other { database, reason: "no answer came in time".into() },
+    }
+}
+
+impl Store for Connection {
+    fn partitions(&self) -> u16 {
+        self.env.plan.shape.partitions
+    }
+
+    async fn beat(&self, replica: ReplicaId, ttl: Millis, _: Timestamp) -> Result<Beat, StoreError> {
+        self.ask(true, move |database, at| database.beat(at, &replica, ttl)).await.map_err(error)
+    }
+
+    async fn acquire(
+        &self,
+        replica: ReplicaId,
+        partitions: Vec<PartitionId>,
+        most: usize,
+        ttl: Millis,
+        _: Timestamp,
+    ) -> Result<Vec<LeaseAnswer>, StoreError> {
+        // What a node that trusts its own wall clock would say.
+        let own_clock = self.env.wall(self.who, self.env.at());
+        self.ask(true, move |database, at| database.acquire(at, &replica, &partitions, most, ttl, own_clock)).await.map_err(error)
+    }
+
+    async fn renew(
+        &self,
+        replica: ReplicaId,
+        leases: Vec<(PartitionId, Epoch)>,
+        ttl: Millis,
+        _: Timestamp,
+    ) -> Result<Vec<PartitionId>, StoreError> {
+        self.ask(true, move |database, at| database.renew(at, &replica, &leases, ttl)).await.map_err(error)
+    }
+
+    async fn release(&self, replica: ReplicaId, leases: Vec<(PartitionId, Epoch)>, leaves: bool) -> Result<(), StoreError> {
+        self.ask(true, move |database, at| database.release(at, &replica, &leases, leaves)).await.map_err(error)
+    }
+
+    async fn snapshot(&self, partition: PartitionId) -> Result<Snapshot, StoreError> {
+        self.ask(false, move |database, at| database.snapshot(at, partition)).await.map_err(error)
+    }
+
+    async fn commit(&self, batch: Arc<Batch>) -> Result<CommitOutcome, StoreError> {
+        match self.ask(true, move |database, at| database.commit(at, &batch)).await {
+            Ok(Ok(())) => Ok(CommitOutcome::Committed),
+            Ok(Err(refusal)) => Ok(CommitOutcome::Refused { reason: Arc::from(refusal.reason()) }),
+            Err(Failed::NoAnswer) => Ok(CommitOutcome::Unknown { reason: Arc::from("no answer came in time") }),
+            Err(Failed::Aborted) => Err(error(Failed::Aborted)),
+        }
+    }
+
+    async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
+        let (entries, more) =
+            self.ask(false, move |database, at| database.read_inbox(at, &partitions, after, limit)).await.map_err(error)?;
+        Ok(InboxPage { entries, more })
+    }
+}

@@ -1,0 +1,213 @@
+//! Frames over simulated TCP. Loss, repetition, delay and resets are done to whole frames, on the sender's side; cuts are the network's.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use madsim::net::{TcpListener, TcpStream};
+use madsim::time::{Instant, sleep, sleep_until};
+use punctual_core::ids::ConnectionId;
+use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode, ToWorkerNode};
+use punctual_proto::connection::{ConnectionError, SchedulerSide, WorkerSide};
+use punctual_proto::frame::{Frame, decode, encode};
+use punctual_proto::wire::{ToSchedulerFrame, ToWorkerFrame};
+use rand_chacha::ChaCha8Rng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::history::Who;
+use crate::world::env::{Env, chance};
+
+/// How long a side waits for anything at all before it takes the other one for dead: what keepalive does.
+const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// How long a worker waits before it dials again.
+const REDIAL_AFTER: Duration = Duration::from_millis(500);
+
+/// Where a scheduler listens.
+pub(super) fn address(scheduler: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 1, 1 + scheduler as u8], 7_000))
+}
+
+/// One side of a connection, as the pump sees it.
+trait Side {
+    type Incoming: Frame;
+    type Outgoing: Frame;
+    type In: Send;
+    type Out: Send;
+    fn receive(&mut self, frame: Self::Incoming) -> Result<Vec<Self::In>, ConnectionError>;
+    fn send(&mut self, messages: Vec<Self::Out>) -> Result<Vec<Self::Outgoing>, ConnectionError>;
+    /// How many frames came that had come before.
+    fn repeated(&self) -> u64;
+}
+
+impl Side for SchedulerSide {
+    type Incoming = ToSchedulerFrame;
+    type Outgoing = ToWorkerFrame;
+    type In = ToScheduler;
+    type Out = ToWorker;
+
+    fn receive(&mut self, frame: ToSchedulerFrame) -> Result<Vec<ToScheduler>, ConnectionError> {
+        SchedulerSide::receive(self, frame)
+    }
+
+    fn send(&mut self, messages: Vec<ToWorker>) -> Result<Vec<ToWorkerFrame>, ConnectionError> {
+        SchedulerSide::send(self, messages)
+    }
+
+    fn repeated(&self) -> u64 {
+        self.dropped().repeated_frames
+    }
+}
+
+impl Side for WorkerSide {
+    type Incoming = ToWorkerFrame;
+    type Outgoing = ToSchedulerFrame;
+    type In = ToWorker;
+    type Out = ToScheduler;
+
+    fn receive(&mut self, frame: ToWorkerFrame) -> Result<Vec<ToWorker>, ConnectionError> {
+        WorkerSide::receive(self, frame)
+    }
+
+    fn send(&mut self, messages: Vec<ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
+        WorkerSide::send(self, messages)
+    }
+
+    fn repeated(&self) -> u64 {
+        self.dropped().repeated_frames
+    }
+}
+
+/// Takes workers' connections in, for as long as the node lives.
+pub(super) async fn listen(env: Arc<Env>, scheduler: usize, life: u64, node: mpsc::Sender<ToSchedulerNode>) {
+    let listener = TcpListener::bind(address(scheduler)).await.expect("the address is free");
+    let numbers = Arc::new(AtomicU64::new(0));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (env, node) = (env.clone(), node.clone());
+        let number = numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        tokio::spawn(async move {
+            let connection = ConnectionId(number);
+            let (link, outgoing) = mpsc::channel(LINK_BATCHES_MAX);
+            if node.send(ToSchedulerNode::Connected(connection, link)).await.is_err() {
+                return;
+            }
+            let random = env.plan.stream(&format!("frames/scheduler/{scheduler}/{life}/{number}"));
+            let deliver = |messages| node.send(ToSchedulerNode::Messages(connection, messages));
+            pump(&env, Who::Scheduler(scheduler), SchedulerSide::default(), stream, outgoing, random, deliver).await;
+            let _ = node.send(ToSchedulerNode::Disconnected(connection)).await;
+        });
+    }
+}
+
+/// Keeps a worker connected to a scheduler, for as long as the node lives.
+pub(super) async fn dial(
+    env: Arc<Env>,
+    worker: usize,
+    life: u64,
+    scheduler: usize,
+    numbers: Arc<AtomicU64>,
+    node: mpsc::Sender<ToWorkerNode>,
+) {
+    loop {
+        if let Ok(stream) = TcpStream::connect(address(scheduler)).await {
+            let number = numbers.fetch_add(1, Ordering::Relaxed) + 1;
+            let connection = ConnectionId(number);
+            let (link, outgoing) = mpsc::channel(LINK_BATCHES_MAX);
+            if node.send(ToWorkerNode::Connected(connection, link)).await.is_err() {
+                return;
+            }
+            let random = env.plan.stream(&format!("frames/worker/{worker}/{life}/{number}"));
+            let deliver = |messages| node.send(ToWorkerNode::Messages(connection, messages));
+            pump(&env, Who::Worker(worker), WorkerSide::default(), stream, outgoing, random, deliver).await;
+            if node.send(ToWorkerNode::Disconnected(connection)).await.is_err() {
+                return;
+            }
+        }
+        sleep(REDIAL_AFTER).await;
+    }
+}
+
+/// Carries messages both ways until something breaks.
+async fn pump<S, D, F, E>(
+    env: &Env,
+    who: Who,
+    mut side: S,
+    mut stream: TcpStream,
+    mut outgoing: mpsc::Receiver<Vec<S::Out>>,
+    mut random: ChaCha8Rng,
+    mut deliver: D,
+) where
+    S: Side,
+    D: FnMut(Vec<S::In>) -> F,
+    F: Future<Output = Result<(), E>>,
+{
+    let mut arrived = BytesMut::with_capacity(4_096);
+    let mut resets = env.resets_of(who);
+    let mut heard_at = Instant::now();
+    let mut on_its_way: VecDeque<(Instant, BytesMut)> = VecDeque::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = resets.changed() => return,
+            read = stream.read_buf(&mut arrived) => {
+                // The end of a stream is never a success: whoever is at the other end may have crashed.
+                if !matches!(read, Ok(count) if count > 0) {
+                    return;
+                }
+                heard_at = Instant::now();
+                loop {
+                    let frame = match decode::<S::Incoming>(&mut arrived) {
+                        Ok(Some(frame)) => frame,
+                        Ok(None) => break,
+                        Err(_) => return,
+                    };
+                    let repeated = side.repeated();
+                    let Ok(messages) = side.receive(frame) else {
+                        env.probe("frame.missed");
+                        return;
+                    };
+                    if side.repeated() > repeated {
+                        env.probe("frame.repeated");
+                    }
+                    if !messages.is_empty() && deliver(messages).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            messages = outgoing.recv() => {
+                let Some(messages) = messages else { return };
+                let Ok(frames) = side.send(messages) else { return };
+                let mut bytes = BytesMut::new();
+                let node = env.node(who);
+                for frame in frames {
+                    // Drawn in any case, so that what comes later is the same with and without.
+                    let (is_lost, is_doubled) = (chance(&mut random, node.lose_per_mille.max(1)), chance(&mut random, node.duplicate_per_mille.max(1)));
+                    if is_lost && node.lose_per_mille > 0 {
+                        continue;
+                    }
+                    for _ in 0..1 + usize::from(is_doubled && node.duplicate_per_mille > 0) {
+                        if encode(&frame, &mut bytes).is_err() {
+                            return;
+                        }
+                    }
+                }
+                let due_at = Instant::now() + Duration::from_millis(node.delay_ms);
+                // Never past what went before.
+                let due_at = on_its_way.back().map_or(due_at, |(before, _)| due_at.max(*before));
+                on_its_way.push_back((due_at, bytes));
+            }
+            () = sleep_until(on_its_way.front().map_or(heard_at + SILENCE_MAX, |(due_at, _)| *due_at)), if !on_its_way.is_empty() => {
+                let (_, bytes) = on_its_way.pop_front().expect("looked at");
+                if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+                    return;
+                }
+            }
+            () = sleep_until(heard_at + SILENCE_MAX) => return,
+        }
+    }
+}
