@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Class, DownstreamReport, Numbers, Report, TaskReport, words};
+use super::{Class, DownstreamReport, Judged, Numbers, Report, TaskReport, words};
 
 /// The page is not wider than this.
 const WIDTH: usize = 100;
@@ -24,9 +24,10 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "{}\n", headline(report))?;
     writeln!(page, "{}", summary(report))?;
     for verdict in &report.verdicts {
-        let (sign, rest) = match &verdict.violation {
-            None => ("held    ", String::new()),
-            Some(violation) => ("VIOLATED", format!(": {}", clean(violation))),
+        let (sign, rest) = match &verdict.judged {
+            Judged::Held => ("held    ", String::new()),
+            Judged::Unknown(why) => ("unknown ", format!(": {}", clean(why))),
+            Judged::Violated(witness) => ("VIOLATED", format!(": {}", clean(witness))),
         };
         writeln!(page, "  {sign} {}{rest}", clean(&verdict.property))?;
     }
@@ -51,11 +52,13 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
 /// How it went, in a sentence.
 pub(super) fn headline(report: &Report) -> String {
     let violated: Vec<&str> =
-        report.verdicts.iter().filter(|verdict| verdict.violation.is_some()).map(|verdict| verdict.property.as_str()).collect();
-    let held = report.verdicts.len() - violated.len();
+        report.verdicts.iter().filter(|verdict| verdict.violation().is_some()).map(|verdict| verdict.property.as_str()).collect();
+    let held = report.verdicts.iter().filter(|verdict| verdict.judged == Judged::Held).count() as u64;
+    let unknown = report.verdicts.len() as u64 - held - violated.len() as u64;
     match report.class {
         Class::Held if report.verdicts.is_empty() => "No promise was judged.".to_owned(),
-        Class::Held => format!("All {} were held.", words::count(held as u64, "promise")),
+        Class::Held if unknown == 0 => format!("All {} were held.", words::count(held, "promise")),
+        Class::Held => format!("{} {} held; of {unknown} nothing can be said.", words::count(held, "promise"), words::was(held)),
         Class::SafetyViolated | Class::LivenessViolated => {
             format!("{} violated: {}.", words::count(violated.len() as u64, "promise"), violated.join(", "))
         }

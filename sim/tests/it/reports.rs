@@ -9,7 +9,7 @@ use punctual_core::occurrence::Outcome;
 use punctual_core::protocol::End;
 use punctual_sim::history::{What, Who};
 use punctual_sim::plan::{Fault, FaultKind, Selector};
-use punctual_sim::report::{Class, DownstreamReport, Numbers, Spread, TaskReport};
+use punctual_sim::report::{Class, DownstreamReport, Judged, Numbers, Report, Spread, TaskReport};
 
 use crate::told::{HOUR, MINUTE, Story, id_of};
 
@@ -169,7 +169,7 @@ fn a_history_that_ends_in_the_middle_of_everything_is_reported_too() {
     story.tell(5, Who::Database, What::Committed(Arc::new(Batch { inserts: vec![row], ..Batch::default() })));
     story.tell(9, Who::Worker(0), What::Ended { instance: unknown(), fence: Fence(1), end: Some(End::Succeeded) });
     assert_eq!((story.report().total.fired, story.report().total.unfinished), (1, 1));
-    let nothing = punctual_sim::report::Report::of(&story.plan, &Default::default(), &[]);
+    let nothing = Report::of(&story.plan, &Default::default(), &[]);
     assert_eq!((nothing.total.expected, nothing.class), (0, Class::Held));
     assert!(nothing.to_html().contains("No promise was judged.") && nothing.to_text().contains("No promise was judged."));
 }
@@ -190,4 +190,25 @@ fn the_class_is_the_worst_that_was_violated_and_has_a_fixed_number() {
         [Class::Held, Class::SafetyViolated, Class::LivenessViolated, Class::Crashed, Class::Nondeterministic].map(Class::exit_code);
     assert_eq!(numbers, [0, 10, 11, 12, 13]);
     assert_eq!(story.report().classed(Class::Crashed).class.exit_code(), 12);
+}
+
+#[test]
+fn a_run_that_no_world_could_have_had_is_judged_by_the_properties() {
+    let story = hour();
+    let report = Report::judged(&story.plan, &story.history());
+    let properties: Vec<&str> = report.verdicts.iter().map(|verdict| verdict.property.as_str()).collect();
+    let catalogue: Vec<&str> = punctual_sim::check::CATALOGUE.iter().map(|property| property.id).collect();
+    assert_eq!(properties, catalogue);
+    assert_eq!(report.class, Class::SafetyViolated, "nobody had a lease");
+    assert_eq!(report.total, story.report().total);
+}
+
+#[test]
+fn what_can_not_be_said_is_neither_held_nor_violated() {
+    let mut report = hour().report();
+    report.verdicts[0].judged = Judged::Unknown("no lease was ever granted".to_owned());
+    assert_eq!(Class::of(&report.verdicts), Class::Held);
+    let (text, html) = (report.to_text(), report.to_html());
+    assert!(text.contains("1 promise was held; of 1 nothing can be said.") && text.contains("unknown  fire.accounted: no lease"));
+    assert!(html.contains("class=\"unknown\"") && html.contains("no lease was ever granted"));
 }
