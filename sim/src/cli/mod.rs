@@ -1,5 +1,6 @@
 //! The commands.
 
+mod rehearse;
 mod replay;
 mod sweep;
 
@@ -17,6 +18,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Puts a task file into a simulated world that goes wrong, and says what becomes of its tasks.
+    Rehearse(rehearse::Arguments),
     /// Runs one seed or plan again.
     Replay(replay::Arguments),
     /// Runs many seeds.
@@ -32,6 +35,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let arguments = Arguments::parse_from(arguments);
     match arguments.command {
+        Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
     }

@@ -223,7 +223,7 @@ fn downstreams(report: &Report) -> Vec<Line> {
                 note: format!("{} of them retries", words::thousands(downstream.peak_retries_per_minute)),
                 tone: "",
             },
-            figure(words::clock(report.about.starts_at, downstream.peak_at_ms)),
+            figure(if downstream.calls == 0 { "–".to_owned() } else { words::clock(report.about.starts_at, downstream.peak_at_ms) }),
         ],
     };
     report.downstreams.iter().enumerate().map(line).collect()

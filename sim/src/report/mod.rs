@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check;
+use crate::check::{self, Judgement};
 use crate::history::History;
 use crate::plan::Plan;
 pub use findings::{Finding, Severity};
@@ -353,14 +353,14 @@ pub struct Cell {
 }
 
 impl Report {
-    /// The report on this run, judged by all properties.
-    pub fn judged(plan: &Plan, history: &History) -> Report {
-        let verdicts = check::judge(plan, history).into_iter().map(|judgement| Verdict {
+    /// The report on this run as the properties have judged it.
+    pub fn judged(plan: &Plan, history: &History, judgements: &[Judgement]) -> Report {
+        let verdicts = judgements.iter().map(|judgement| Verdict {
             property: judgement.property.to_owned(),
-            judged: match judgement.verdict {
+            judged: match &judgement.verdict {
                 check::Verdict::Held => Judged::Held,
-                check::Verdict::Unknown(why) => Judged::Unknown(why),
-                check::Verdict::Violated { witness } => Judged::Violated(witness),
+                check::Verdict::Unknown(why) => Judged::Unknown(why.clone()),
+                check::Verdict::Violated { witness } => Judged::Violated(witness.clone()),
             },
         });
         Report::made(plan, history, verdicts.collect())
@@ -416,10 +416,18 @@ impl Report {
         self
     }
 
-    /// The same under another class: for runs that crashed, or whose second run had another history.
+    /// The same for a run that broke off with these words, and so was not judged.
     #[must_use]
-    pub fn classed(mut self, class: Class) -> Report {
-        self.class = class;
+    pub fn crashed(mut self, words: impl Into<String>) -> Report {
+        self.verdicts.push(Verdict { property: "crash".to_owned(), judged: Judged::Violated(words.into()) });
+        self.class = Class::Crashed;
+        self
+    }
+
+    /// The same for a run whose second run had another history.
+    #[must_use]
+    pub fn nondeterministic(mut self) -> Report {
+        self.class = Class::Nondeterministic;
         self
     }
 

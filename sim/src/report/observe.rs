@@ -110,7 +110,8 @@ impl TaskFacts<'_> {
         match definition.trigger {
             Trigger::Cron(_) | Trigger::FixedRate { .. } => {
                 let first = misfire::first(&definition.trigger, made_at);
-                let end = facts.wall(facts.end_ms());
+                // What falls on the very end is not fired any more.
+                let end = facts.wall(facts.end_ms().saturating_sub(1));
                 Some(first.filter(|first| *first <= end).map_or(0, |first| misfire::count_until(&definition.trigger, first, end)))
             }
             Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,

@@ -42,12 +42,13 @@ pub(super) const FOLLOW_FROM_OVERLOAD: &[&str] = &["discarded", "starved", "unfi
 type Rule = fn(Subject) -> Option<Finding>;
 
 /// The rules about tasks, in the order in which they speak.
-pub(super) const FOR_TASKS: [Rule; 11] = [
+pub(super) const FOR_TASKS: [Rule; 12] = [
     overload,
     discarded,
     replaced,
     never_ran,
     ended_wrong,
+    retries_without_effect,
     not_idempotent,
     timeout_too_short,
     misfire_deadline,
@@ -220,8 +221,10 @@ fn ended_wrong(subject: Subject) -> Option<Finding> {
     }
     let share = words::share(wrong, numbers.fired);
     let of = format!("{} of {} ({share}) failed for good", words::thousands(wrong), words::count(numbers.fired, "instance"));
-    let retry = definition(subject)?.policies.retry;
-    match retry.max_attempts {
+    let definition = definition(subject)?;
+    match definition.policies.retry.max_attempts {
+        // That has a rule of its own.
+        Some(2..) if !definition.idempotent => None,
         None => {
             let what = format!("{of}: it has no retries, so the first failure is final.");
             finding(
@@ -239,6 +242,23 @@ fn ended_wrong(subject: Subject) -> Option<Finding> {
             finding(subject, Severity::Warning, "retries-exhausted", "retry", what, advice)
         }
     }
+}
+
+/// Retries that never come, because the task is not idempotent.
+fn retries_without_effect(subject: Subject) -> Option<Finding> {
+    let definition = definition(subject)?;
+    let most = definition.policies.retry.max_attempts.filter(|most| *most > 1)?;
+    let failed = subject.report.numbers.in_state(State::Failed.name());
+    if definition.idempotent || failed == 0 {
+        return None;
+    }
+    let what = format!(
+        "{} of {} failed at the first attempt and were not tried again: it has {most} attempts, but a task that is not idempotent is never repeated.",
+        words::thousands(failed),
+        words::count(subject.report.numbers.fired, "instance")
+    );
+    let advice = "Have the handler use its idempotency key and set `idempotent: true`; or say what is so, with `max_attempts: 1`.";
+    finding(subject, Severity::Warning, "retries-without-effect", "idempotent", what, advice)
 }
 
 /// Dead letters because nobody knows how far a lost attempt got.

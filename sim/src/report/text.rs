@@ -149,7 +149,7 @@ fn downstreams(report: &Report) -> String {
             words::times(*amplification_per_mille),
             words::thousands(*usual_per_minute),
             words::thousands(*peak_per_minute),
-            words::clock(report.about.starts_at, *peak_at_ms),
+            if *calls == 0 { "-".to_owned() } else { words::clock(report.about.starts_at, *peak_at_ms) },
         ]);
     }
     trimmed(&table)

@@ -69,9 +69,9 @@ fn a_task_that_can_not_keep_up() {
         &full,
         "overload",
         expect![[r#"
-        serious [concurrency.max_running] task: It fires every 1m and a run takes 1m 40s on average, up to 1m 40s, but only one may be in progress: its queue of 20 fills up, and 12 of 60 fire times (20%) were discarded. The longest wait was 18m 40s.
-        -> Fire less often than a run takes, let 3 run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one.
-    "#]],
+            serious [concurrency.max_running] task: It fires every 1m and a run takes 1m 40s on average, up to 1m 40s, but only one may be in progress: its queue of 20 fills up, and 12 of 59 fire times (20%) were discarded. The longest wait was 18m 40s.
+            -> Fire less often than a run takes, let 3 run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one.
+        "#]],
     );
     assert!(!says(&full.report(), "discarded") && !says(&full.report(), "starved"), "one cause is said once");
     is_silent(&queueing(40 * SECOND), "overload");
@@ -114,17 +114,17 @@ fn fire_times_that_are_discarded() {
         &discarding(6),
         "discarded",
         expect![[r#"
-        warning [concurrency.when_full] task: 6 of 60 fire times (10%) were discarded because another run was still in progress. Runs take up to 2m.
-        -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
-    "#]],
+            warning [concurrency.when_full] task: 6 of 59 fire times (10%) were discarded because another run was still in progress. Runs take up to 2m.
+            -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
+        "#]],
     );
     check(
         &discarding(30),
         "discarded",
         expect![[r#"
-        serious [concurrency.when_full] task: 30 of 60 fire times (50%) were discarded because another run was still in progress. Runs take up to 2m.
-        -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
-    "#]],
+            serious [concurrency.when_full] task: 30 of 59 fire times (50%) were discarded because another run was still in progress. Runs take up to 2m.
+            -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
+        "#]],
     );
     is_silent(&discarding(2), "discarded");
     let mut full = one("trigger: manual\nconcurrency: {max_queue: 1}");
@@ -174,9 +174,9 @@ fn tasks_that_never_ran() {
         &skipping,
         "never-ran",
         expect![[r#"
-        serious [misfire] task: Not one of its 60 fire times led to a run.
-        -> See what became of them below, and change the policy that dropped them.
-    "#]],
+            serious [misfire] task: Not one of its 59 fire times led to a run.
+            -> See what became of them below, and change the policy that dropped them.
+        "#]],
     );
     check(
         &one("trigger: {cron: '0 2 * * *'}"),
@@ -225,6 +225,14 @@ fn instances_that_fail_for_good() {
     for rule in ["no-retries", "retries-exhausted"] {
         is_silent(&failing("", 1), rule);
     }
+    let unheard = "retry: {max_attempts: 3}\nidempotent: false";
+    check(&failing(unheard, 4), "retries-without-effect", expect![[r#"
+        warning [idempotent] task: 4 of 40 instances failed at the first attempt and were not tried again: it has 3 attempts, but a task that is not idempotent is never repeated.
+        -> Have the handler use its idempotency key and set `idempotent: true`; or say what is so, with `max_attempts: 1`.
+    "#]]);
+    is_silent(&failing(unheard, 4), "retries-exhausted");
+    is_silent(&failing(unheard, 0), "retries-without-effect");
+    is_silent(&failing("retry: {max_attempts: 1}\nidempotent: false", 4), "retries-without-effect");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use punctual_sim::plan::{Fault, FaultKind, Selector};
 use punctual_sim::rehearsal::Options;
-use punctual_sim::report::{Class, Report};
+use punctual_sim::report::Report;
 
 use crate::day::day;
 use crate::reports::hour;
@@ -75,7 +75,7 @@ fn the_same_run_gives_the_same_pages() {
 
 #[test]
 fn json_reads_back_as_the_same_report() {
-    for report in [shop(), hour().report().classed(Class::Nondeterministic)] {
+    for report in [shop(), hour().report().nondeterministic()] {
         assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
     }
 }

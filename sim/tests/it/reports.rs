@@ -7,6 +7,7 @@ use punctual_core::ids::{Fence, InstanceId};
 use punctual_core::instance::{Cause, InstanceRow, State};
 use punctual_core::occurrence::Outcome;
 use punctual_core::protocol::End;
+use punctual_sim::check;
 use punctual_sim::history::{What, Who};
 use punctual_sim::plan::{Fault, FaultKind, Selector};
 use punctual_sim::report::{Class, DownstreamReport, Judged, Numbers, Report, Spread, TaskReport};
@@ -22,7 +23,7 @@ fn counts(counts: &[(&str, u64)]) -> std::collections::BTreeMap<String, u64> {
 }
 
 const TWO: &str = "tasks:\n\
-    - {name: pay, trigger: {fixed_rate: 10m}, command: x, retry: {max_attempts: 3}, rehearsal: {downstream: bank}}\n\
+    - {name: pay, trigger: {fixed_rate: 9m}, command: x, retry: {max_attempts: 3}, rehearsal: {downstream: bank}}\n\
     - {name: idle, trigger: manual, command: x}\n";
 
 /// An hour of a task that fires every ten minutes: one on time, one with two failures, one lost and repeated, one that waits, one dropped,
@@ -69,7 +70,7 @@ fn a_task_has_exact_figures() {
         peak_running: 1,
     };
     let TaskReport { name, trigger, downstream, interval_ms, numbers: seen, .. } = &report.tasks[0];
-    assert_eq!((name.as_str(), trigger.as_str(), downstream.as_deref(), *interval_ms), ("pay", "every 10m", Some("bank"), Some(600_000)));
+    assert_eq!((name.as_str(), trigger.as_str(), downstream.as_deref(), *interval_ms), ("pay", "every 9m", Some("bank"), Some(540_000)));
     assert_eq!(*seen, numbers);
     assert_eq!(report.tasks[1].numbers, Numbers::default());
     assert_eq!(report.total, numbers, "the other task did nothing");
@@ -189,15 +190,17 @@ fn the_class_is_the_worst_that_was_violated_and_has_a_fixed_number() {
     let numbers =
         [Class::Held, Class::SafetyViolated, Class::LivenessViolated, Class::Crashed, Class::Nondeterministic].map(Class::exit_code);
     assert_eq!(numbers, [0, 10, 11, 12, 13]);
-    assert_eq!(story.report().classed(Class::Crashed).class.exit_code(), 12);
+    let crashed = story.report().crashed("assertion failed");
+    assert_eq!(crashed.class.exit_code(), 12);
+    assert!(crashed.to_text().contains("The simulated world crashed.") && crashed.to_html().contains("assertion failed"));
 }
 
 #[test]
 fn a_run_that_no_world_could_have_had_is_judged_by_the_properties() {
     let story = hour();
-    let report = Report::judged(&story.plan, &story.history());
+    let report = Report::judged(&story.plan, &story.history(), &check::judge(&story.plan, &story.history()));
     let properties: Vec<&str> = report.verdicts.iter().map(|verdict| verdict.property.as_str()).collect();
-    let catalogue: Vec<&str> = punctual_sim::check::CATALOGUE.iter().map(|property| property.id).collect();
+    let catalogue: Vec<&str> = check::CATALOGUE.iter().map(|property| property.id).collect();
     assert_eq!(properties, catalogue);
     assert_eq!(report.class, Class::SafetyViolated, "nobody had a lease");
     assert_eq!(report.total, story.report().total);
