@@ -81,7 +81,7 @@ pub struct TaskWrite {
     /// The cursor: the next fire time, where there is one.
     pub next_fire: Option<Timestamp>,
     /// The watermark: fire times up to then were dealt with and never come again. The store keeps it also when the task is removed, for
-    /// the case that it is made again.
+    /// the case that it is made again; `None` leaves the one that is there.
     pub fired_until: Option<Timestamp>,
 }
 

@@ -6,7 +6,7 @@ use punctual_core::time::Timestamp;
 use punctual_spec::decode;
 use serde_json::Value;
 
-use crate::plan::{CallKind, FaultKind, HandlerPlan, Knobs, Plan, Shape, TaskPlan};
+use crate::plan::{Call, CallKind, FaultKind, HandlerPlan, Knobs, Plan, Shape, TaskPlan};
 use crate::workload::zones;
 
 /// Least time in which the rate after the healing is judged.
@@ -90,10 +90,17 @@ fn interval_ms(definition: &TaskDefinition, usual_ms: u64) -> Option<u64> {
 }
 
 /// Grows the shape, unless it is fixed, and then shortens the heaviest handlers, until the workers can bear what fires: in a world that is
-/// always too small nothing ever settles.
-pub fn balance(tasks: &mut [TaskPlan], shape: &mut Shape, is_fixed: bool) {
-    let slots_of = |task: &TaskPlan| Load::of(&task.document, &task.handler).map_or(0, |load| load.slots_per_mille());
-    let mut taken: Vec<u64> = tasks.iter().map(slots_of).collect();
+/// always too small nothing ever settles. Of a task that is edited the heaviest version counts.
+pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], shape: &mut Shape, is_fixed: bool) {
+    let slots_of = |tasks: &[TaskPlan], place: usize| {
+        let edits = calls.iter().filter_map(|call| match &call.what {
+            CallKind::Edit { task, document } if *task == place => Some(document),
+            _ => None,
+        });
+        let of_version = |document: &Value| Load::of(document, &tasks[place].handler).map_or(0, |load| load.slots_per_mille());
+        edits.chain([&tasks[place].document]).map(of_version).max().unwrap_or(0)
+    };
+    let mut taken: Vec<u64> = (0..tasks.len()).map(|place| slots_of(tasks, place)).collect();
     loop {
         let slots = shape.workers as u64 * u64::from(shape.slots);
         if taken.iter().sum::<u64>() <= slots * TAKEN_PER_MILLE_MAX {
@@ -107,7 +114,7 @@ pub fn balance(tasks: &mut [TaskPlan], shape: &mut Shape, is_fixed: bool) {
             let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { return };
             let (low, high) = tasks[heaviest].handler.takes_ms;
             tasks[heaviest].handler.takes_ms = (low / 2, high / 2);
-            taken[heaviest] = slots_of(&tasks[heaviest]);
+            taken[heaviest] = slots_of(tasks, heaviest);
         }
     }
 }

@@ -114,14 +114,12 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let families = families(seed, options);
     let mut shape = options.shape.unwrap_or_else(|| draw_shape(&mut Draw::new(seed, "swarm shape")));
     let knobs = draw_knobs(&mut Draw::new(seed, "swarm knobs"), &families);
-    let tasks = match &options.workload {
+    let mut tasks = match &options.workload {
         Some(tasks) => tasks.clone(),
         None => {
             let mut draw = Draw::new(seed, "swarm tasks");
             let count = draw.between(options.tasks.0 as u64, options.tasks.1 as u64) as usize;
-            let mut tasks = workload::draw_tasks(&mut draw, count, &families);
-            load::balance(&mut tasks, &mut shape, options.shape.is_some());
-            tasks
+            workload::draw_tasks(&mut draw, count, &families)
         }
     };
     let mut draw = Draw::new(seed, "swarm time");
@@ -130,6 +128,9 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let mut draw = Draw::new(seed, "swarm calls");
     let count = draw.between(options.calls.0 as u64, options.calls.1 as u64) as usize;
     let calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
+    if options.workload.is_none() {
+        load::balance(&mut tasks, &calls, &mut shape, options.shape.is_some());
+    }
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };
     let faults = faults::draw_faults(seed, &families, &ground);
     let mut plan = Plan { seed, shape, knobs, tasks, calls, faults, heal_at_ms, horizon_ms: heal_at_ms, starts_at: STARTS_AT };

@@ -213,13 +213,17 @@ pub trait Store: Send + Sync + 'static {
     /// not among the batch's; an update of an instance that has another state or fence, or is not there; an instance whose id, or whose
     /// fire time, task, ordinal and run, is there already; an inbox entry that is gone. An update changes what happens to an instance,
     /// never what it is: task, version, fire time, ordinal, run, origin, payload and key stay as inserted. An attempt's output that is
-    /// written again takes the place of the first.
+    /// written again takes the place of the first. What a batch says finds what the same batch has said before: inserts, then updates,
+    /// then entries, each in their order.
     fn commit(&self, batch: Arc<Batch>) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
 
     /// Reads the oldest entries behind `after` of these partitions' inboxes, at most `limit`. They stay until a batch applies them.
     ///
     /// A task with a document that this program can't decode is set aside: its entries stay in the inbox for a program that can, and those
-    /// of other tasks go on. [`snapshot`](Store::snapshot) leaves it out likewise.
+    /// of other tasks go on. [`snapshot`](Store::snapshot) leaves it out likewise. The entries that stay are those from the first definition
+    /// on of which this program can decode neither its own version nor the task's newest; all of a task whose version in force it can't
+    /// decode, up to an edit that it can; and cancellations of an instance whose version it can't decode. Whoever owns a partition anew
+    /// takes a snapshot and reads the inbox from its beginning: a store may remember from there what is set aside.
     fn read_inbox(
         &self,
         partitions: Vec<PartitionId>,

@@ -145,7 +145,7 @@ impl Writer<'_> {
         let Some((owner, epoch, commits)) = found.optional()? else {
             return Ok(format!("there is no partition {}", lease.partition));
         };
-        let (partition, expected) = (lease.partition, lease.commit_seq - 1);
+        let (partition, expected) = (lease.partition, i128::from(lease.commit_seq) - 1);
         Ok(match owner {
             Some(owner) if epoch == lease.epoch.0 && *owner == *replica.0 => {
                 format!("partition {partition} has {commits} commits, not {expected}")
@@ -197,7 +197,8 @@ impl Writer<'_> {
         let mut put = self.connection.prepare_cached(
             "INSERT INTO task_states (partition, task, version, next_fire, fired_until) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (partition, task) DO UPDATE
-             SET version = excluded.version, next_fire = excluded.next_fire, fired_until = excluded.fired_until",
+             SET version = excluded.version, next_fire = excluded.next_fire,
+                 fired_until = coalesce(excluded.fired_until, fired_until)",
         )?;
         for write in &batch.tasks {
             self.check_covered(write.partition, || format!("task {}", write.task))?;

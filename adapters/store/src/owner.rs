@@ -2,8 +2,9 @@
 //!
 //! Documents that this program can't decode (a newer program wrote them, a zone is not on this machine) must neither stop the others nor
 //! lose anything. The task is *set aside*: a snapshot leaves it and its live instances out, its inbox entries stay where they are, and an
-//! error is logged once. All of it is there for a program that understands. An edit helps too: an entry whose own version can't be
-//! decoded takes on the task's newest version, if that one can; a reader that is past it by then meets it at its next start.
+//! error is logged once. All of it is there for a program that understands. From the first entry on that can't be decoded, all entries of its
+//! task wait, in their order. An edit helps too: an entry whose own version can't be decoded takes on the task's newest version, if that
+//! one can; a reader that is past it by then meets it at its next start.
 
 use std::sync::Arc;
 
@@ -28,17 +29,29 @@ pub(crate) const KIND_CANCEL: u8 = 3;
 /// What this program can't read.
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
-    /// Tasks whose inbox entries stay where they are.
-    tasks: FxHashSet<TaskId>,
-    /// Versions whose instances are left out.
+    /// Tasks whose version in force can't be decoded: their inbox entries stay where they are, until an edit.
+    in_force: FxHashSet<TaskId>,
+    /// The first entry of a task that can't be decoded: those behind it stay where they are.
+    blocked: FxHashMap<TaskId, InboxId>,
+    /// Versions that were logged.
     versions: FxHashSet<(TaskId, Version)>,
+    /// Entries that were logged.
     entries: FxHashSet<InboxId>,
 }
 
 impl SetAside {
-    fn task(&mut self, task: TaskId, version: Version, reason: &str) {
-        self.tasks.insert(task);
+    fn block(&mut self, task: TaskId, version: Version, entry: InboxId, reason: &str) {
+        self.blocked.entry(task).and_modify(|first| *first = entry.min(*first)).or_insert(entry);
         self.version(task, version, reason);
+    }
+
+    /// Whether an entry of this task stays where it is because of what is before it.
+    fn holds(&self, task: TaskId, entry: InboxId) -> bool {
+        self.in_force.contains(&task) || self.is_behind_one(task, entry)
+    }
+
+    fn is_behind_one(&self, task: TaskId, entry: InboxId) -> bool {
+        self.blocked.get(&task).is_some_and(|first| *first < entry)
     }
 
     fn version(&mut self, task: TaskId, version: Version, reason: &str) {
@@ -113,8 +126,14 @@ pub(crate) fn snapshot(
         let next_fire = row.get::<_, Option<i64>>(2)?.map(Timestamp);
         let fired_until = row.get::<_, Option<i64>>(4)?.map(Timestamp);
         match definitions.decoded(task, version, row, 3)? {
-            Ok(definition) => snapshot.tasks.push(TaskRecord { task, version, definition, next_fire, fired_until }),
-            Err(reason) => set_aside.task(task, version, &reason),
+            Ok(definition) => {
+                set_aside.in_force.remove(&task);
+                snapshot.tasks.push(TaskRecord { task, version, definition, next_fire, fired_until });
+            }
+            Err(reason) => {
+                set_aside.in_force.insert(task);
+                set_aside.version(task, version, &reason);
+            }
         }
     }
 
@@ -183,7 +202,7 @@ fn request(
         KIND_DEFINITION => definition_changed(connection, row, definitions, set_aside),
         KIND_TRIGGER => {
             let task = TaskId(unsigned(row, 5)?);
-            if set_aside.tasks.contains(&task) {
+            if set_aside.holds(task, entry) {
                 return Ok(None);
             }
             match codec::submissions(body()?) {
@@ -195,8 +214,8 @@ fn request(
             }
         }
         KIND_CANCEL => match codec::cancel(body()?) {
-            Ok((instance, reason)) if !is_set_aside(connection, instance, set_aside)? => Ok(Some(Request::Cancel { instance, reason })),
-            Ok(_) => Ok(None),
+            Ok((instance, _)) if is_set_aside(connection, entry, instance, definitions, set_aside)? => Ok(None),
+            Ok((instance, reason)) => Ok(Some(Request::Cancel { instance, reason })),
             Err(malformed) => {
                 set_aside.entry(entry, malformed.0);
                 Ok(None)
@@ -215,31 +234,45 @@ fn definition_changed(
     definitions: &mut Definitions<'_>,
     set_aside: &mut SetAside,
 ) -> rusqlite::Result<Option<Request>> {
-    let (task, version) = (TaskId(unsigned(row, 5)?), Version(row.get(6)?));
+    let (entry, task, version) = (InboxId(unsigned(row, 0)?), TaskId(unsigned(row, 5)?), Version(row.get(6)?));
     let entry_partition: u16 = row.get(1)?;
+    // One behind another that can't be decoded goes on only once the newest version can be: then that one does too.
+    let needs_newest = set_aside.is_behind_one(task, entry);
     let mut stored = connection.prepare_cached(
         "SELECT version, document FROM task_versions WHERE task = ?1 AND version >= ?2 ORDER BY version = ?2 DESC, version DESC LIMIT 2",
     )?;
     // Its own version, then the newest.
     let mut found = stored.query(params![task.0.cast_signed(), version.0])?;
-    let mut reason = "the version is not there".to_owned();
+    let (mut understood, mut wrong) = (None, Some("the version is not there".to_owned()));
     while let Some(row) = found.next()? {
         let version = Version(row.get(0)?);
         let definition = match row.get_ref(1)?.as_str_or_null()? {
             None => Ok(None),
             Some(_) => definitions.decoded(task, version, row, 1)?.map(Some),
         };
-        match definition {
+        wrong = match definition {
             Ok(definition) => {
-                set_aside.tasks.remove(&task);
-                let fired_until = watermark(connection, PartitionId(entry_partition), task)?;
-                return Ok(Some(Request::DefinitionChanged { task, version, definition, fired_until }));
+                understood.get_or_insert((version, definition));
+                None
             }
-            Err(error) => reason = error,
+            Err(reason) => Some(reason),
+        };
+        if wrong.is_none() && !needs_newest {
+            break;
         }
     }
-    set_aside.task(task, version, &reason);
-    Ok(None)
+    match (understood, wrong) {
+        (Some((version, definition)), None) => {
+            set_aside.in_force.remove(&task);
+            set_aside.blocked.remove(&task);
+            let fired_until = watermark(connection, PartitionId(entry_partition), task)?;
+            Ok(Some(Request::DefinitionChanged { task, version, definition, fired_until }))
+        }
+        (_, wrong) => {
+            set_aside.block(task, version, entry, &wrong.unwrap_or_default());
+            Ok(None)
+        }
+    }
 }
 
 /// Up to when an owner has dealt with a task's fire times.
@@ -249,11 +282,30 @@ fn watermark(connection: &Connection, partition: PartitionId, task: TaskId) -> r
     Ok(fired_until.flatten().map(Timestamp))
 }
 
-fn is_set_aside(connection: &Connection, instance: InstanceId, set_aside: &SetAside) -> rusqlite::Result<bool> {
-    if set_aside.versions.is_empty() {
-        return Ok(false);
+/// Whether a cancellation stays where it is: with its task, or because nobody can be told what its instance is.
+fn is_set_aside(
+    connection: &Connection,
+    entry: InboxId,
+    instance: InstanceId,
+    definitions: &mut Definitions<'_>,
+    set_aside: &mut SetAside,
+) -> rusqlite::Result<bool> {
+    let mut version = connection.prepare_cached(
+        "SELECT i.task, i.version, v.document FROM instances i
+         LEFT JOIN task_versions v ON v.task = i.task AND v.version = i.version WHERE i.id = ?1",
+    )?;
+    let mut found = version.query([instance.0.cast_signed()])?;
+    let Some(row) = found.next()? else { return Ok(false) };
+    let (task, version) = (TaskId(unsigned(row, 0)?), Version(row.get(1)?));
+    if set_aside.holds(task, entry) {
+        return Ok(true);
     }
-    let mut version = connection.prepare_cached("SELECT task, version FROM instances WHERE id = ?1")?;
-    let version = version.query_row([instance.0.cast_signed()], |row| Ok((TaskId(unsigned(row, 0)?), Version(row.get(1)?)))).optional()?;
-    Ok(version.is_some_and(|version| set_aside.versions.contains(&version) || set_aside.tasks.contains(&version.0)))
+    let has_document = row.get_ref(2)?.as_str_or_null()?.is_some();
+    match definitions.decoded(task, version, row, 2)? {
+        Err(reason) if has_document => {
+            set_aside.version(task, version, &reason);
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }

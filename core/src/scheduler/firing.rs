@@ -147,14 +147,8 @@ impl Scheduler {
         if !guard!(Guard::CursorMovesWithFiring, false) {
             self.mark_task(id);
         }
-        for run in plan.dropped {
-            match run.outcome {
-                Outcome::Coalesced => probe!("misfire.coalesced"),
-                _ => probe!("misfire.skipped"),
-            }
-            self.record_run(id, version, run);
-        }
         let is_all_dropped = plan.caught_up.is_empty() && plan.on_time.is_empty();
+        let mut made_up_by = None;
         let caught_up = plan.caught_up.into_iter().map(|fire_time| (fire_time, Origin::CatchUp));
         for (fire_time, origin) in caught_up.chain(plan.on_time.into_iter().map(|fire_time| (fire_time, Origin::Schedule))) {
             if origin == Origin::CatchUp {
@@ -162,7 +156,16 @@ impl Scheduler {
             }
             let definition = definition.clone();
             let firing = Firing { task: id, version, definition, fire_time, ordinal: 0, origin, payload: None, key: None, detail: None };
-            self.fire(firing);
+            let instance = self.fire(firing);
+            made_up_by = made_up_by.or(instance.filter(|_| origin == Origin::CatchUp));
+        }
+        for run in plan.dropped {
+            let instance = made_up_by.filter(|_| run.outcome == Outcome::Coalesced);
+            match run.outcome {
+                Outcome::Coalesced => probe!("misfire.coalesced"),
+                _ => probe!("misfire.skipped"),
+            }
+            self.record_run(id, version, run, instance);
         }
         if is_all_dropped {
             // A fixed delay has no end of an instance to count from: it counts from here.
@@ -175,8 +178,8 @@ impl Scheduler {
     }
 
     /// Makes an instance, or puts on record why not.
-    pub(super) fn fire(&mut self, firing: Firing) {
-        let Some(task) = self.tasks.get(&firing.task) else { return };
+    pub(super) fn fire(&mut self, firing: Firing) -> Option<InstanceId> {
+        let task = self.tasks.get(&firing.task)?;
         let (in_progress, waiting) = task.instances.as_ref().map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
         let mut policy = firing.definition.policies.concurrency;
         if firing.origin == Origin::CatchUp {
@@ -187,11 +190,13 @@ impl Scheduler {
                 let cause = cause_of(firing.origin);
                 let id = self.insert(firing, State::Created, cause);
                 self.enter_progress(id);
+                Some(id)
             }
             Admission::Wait => {
                 probe!("limit.queued");
                 let id = self.insert(firing, State::Waiting, Cause::LimitReached);
                 self.enter_queue(id);
+                Some(id)
             }
             Admission::Replace => {
                 probe!("limit.replaced");
@@ -203,6 +208,7 @@ impl Scheduler {
                 if let Some(oldest) = oldest {
                     self.cancel_instance(oldest, Cause::Replaced, None);
                 }
+                Some(id)
             }
             Admission::Discard => self.discard(firing, Outcome::LimitReached),
             Admission::QueueFull => self.discard(firing, Outcome::QueueFull),
@@ -211,7 +217,7 @@ impl Scheduler {
 
     /// A scheduled firing that is discarded is an occurrence. A manual one gets an instance all the same, so that whoever asked can see
     /// what became of it.
-    fn discard(&mut self, firing: Firing, outcome: Outcome) {
+    fn discard(&mut self, firing: Firing, outcome: Outcome) -> Option<InstanceId> {
         probe!("limit.discarded");
         if firing.origin == Origin::Manual {
             let now = self.now.wall;
@@ -222,11 +228,12 @@ impl Scheduler {
                 _ => "the task is at its limit of running instances",
             }));
             self.end_fixed_delay(id);
-            return;
+            return Some(id);
         }
         let Firing { task, version, fire_time, .. } = firing;
-        self.record_run(task, version, misfire::Run { first: fire_time, last: fire_time, count: 1, outcome });
+        self.record_run(task, version, misfire::Run { first: fire_time, last: fire_time, count: 1, outcome }, None);
         self.rearm_fixed_delay(task);
+        None
     }
 
     /// Makes the row and the memory of a new instance.
@@ -403,11 +410,11 @@ impl Scheduler {
         }
     }
 
-    /// Puts fire times that are not fired on record.
-    pub(super) fn record_run(&mut self, task: TaskId, version: Version, run: misfire::Run) {
+    /// Puts fire times that are not fired on record; `instance`: what makes up for them.
+    pub(super) fn record_run(&mut self, task: TaskId, version: Version, run: misfire::Run, instance: Option<InstanceId>) {
         let partition = self.tasks[&task].partition;
         let misfire::Run { first, last, count, outcome } = run;
-        let occurrence = Occurrence { task, version, first, last, count, outcome, instance: None, at: self.now.wall };
+        let occurrence = Occurrence { task, version, first, last, count, outcome, instance, at: self.now.wall };
         self.pending.occurrences.push((partition, occurrence));
     }
 }

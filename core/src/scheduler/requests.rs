@@ -194,7 +194,7 @@ impl Scheduler {
                 // Fire times of the old trigger that had passed by the time of the edit, with nobody there to fire them.
                 let last = misfire::last_until(&before.trigger, cursor, at);
                 let count = misfire::count_until(&before.trigger, cursor, last);
-                self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn });
+                self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn }, None);
             }
         }
         if !definition.enabled && before.enabled {
@@ -244,7 +244,7 @@ impl Scheduler {
         {
             let last = misfire::last_until(&trigger, cursor, at);
             let count = misfire::count_until(&trigger, cursor, last);
-            self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn });
+            self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn }, None);
         }
         self.disarm_task(id);
         // First those that wait: they are not to take the places of the others.

@@ -270,6 +270,9 @@ impl<'a> Judge<'_, 'a> {
         let mut free_at = Some(stretch.begins_at);
         let mut may_be_later = stretch.versions.0 > Version(1);
         let mut last: Option<Timestamp> = None;
+        // One that an older version fired may end last, and then that is what counts.
+        let counts_from_older =
+            |free: Timestamp, first: Timestamp| last_end.is_some_and(|end| end > free && first <= end.saturating_add(interval));
         for fire in own.iter().filter(|fire| !is_withdrawal(fire)) {
             if last.is_some_and(|last| fire.first <= last) {
                 self.bad(fire, "it had an outcome before");
@@ -281,7 +284,7 @@ impl<'a> Judge<'_, 'a> {
             let due = free.saturating_add(interval);
             if is_exact && fire.first < due {
                 self.bad(fire, &format!("the interval after the last end was over at {due} only"));
-            } else if is_exact && fire.first > due && !may_be_later {
+            } else if is_exact && fire.first > due && !may_be_later && !counts_from_older(free, fire.first) {
                 self.bad(fire, &format!("the interval after the last end was over at {due}"));
             }
             free_at = self.end_of(fire);

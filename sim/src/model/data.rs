@@ -1,91 +1,19 @@
 //! What is stored, and what each write does to it.
 //!
-//! A write is a value: the primary carries it out, and its replica does the same a little later.
+//! A write is a value: the primary carries it out, and its replica does the same a little later. What may not be written is refused
+//! before (see `checks`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, Output, Snapshot, TaskRecord};
+use punctual_core::batch::{Batch, Output};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::instance::InstanceRow;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{LeaseAnswer, Submitted};
-
-/// A check of the store that safety rests on. Each can be switched off, to show that something fails without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StoreGuard {
-    /// A batch is refused under an epoch that is not the partition's.
-    EpochOnCommit,
-    /// A batch is refused where the lease is not its replica's.
-    OwnerOnCommit,
-    /// A batch is refused where the partition doesn't have exactly one commit less than the batch says.
-    CommitsInOrder,
-    /// An update is refused where the row has another state or fence.
-    StateAndFenceOnUpdate,
-    /// A task has one instance for each fire time, ordinal and run.
-    FiringsUnique,
-    /// A batch is refused that applies an inbox entry which is gone.
-    EntryThereOnApply,
-    /// A trigger's idempotency key stands for one entry.
-    SubmissionKeys,
-    /// Leases end by the database's clock, not by the asker's.
-    LeasesByOwnClock,
-    /// Owners read the primary, never the replica.
-    ReadsFromPrimary,
-}
-
-impl StoreGuard {
-    /// Every guard.
-    pub const ALL: [StoreGuard; 9] = [
-        StoreGuard::EpochOnCommit,
-        StoreGuard::OwnerOnCommit,
-        StoreGuard::CommitsInOrder,
-        StoreGuard::StateAndFenceOnUpdate,
-        StoreGuard::FiringsUnique,
-        StoreGuard::EntryThereOnApply,
-        StoreGuard::SubmissionKeys,
-        StoreGuard::LeasesByOwnClock,
-        StoreGuard::ReadsFromPrimary,
-    ];
-}
-
-/// Which guards are off, and how often each had something to hold back.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Guards {
-    pub(crate) off: BTreeSet<StoreGuard>,
-    pub(crate) hits: BTreeMap<StoreGuard, u64>,
-}
-
-impl Guards {
-    /// The condition; true where the guard is off.
-    pub(crate) fn check(&mut self, guard: StoreGuard, holds: bool) -> bool {
-        if !holds {
-            *self.hits.entry(guard).or_default() += 1;
-        }
-        holds || self.off.contains(&guard)
-    }
-}
-
-/// Why a batch was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its replica doesn't hold a lease that it relies on.
-    Lease(String),
-    /// A row is not what the owner took it for, which whoever holds the lease should know.
-    Row(String),
-}
-
-impl Refusal {
-    /// In words.
-    pub fn reason(&self) -> &str {
-        match self {
-            Refusal::Lease(reason) | Refusal::Row(reason) => reason,
-        }
-    }
-}
+use punctual_driver::ports::{InstanceCursor, LeaseAnswer, Submitted};
 
 /// A partition's lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,6 +101,11 @@ pub(crate) enum Write {
         definition: Option<Arc<TaskDefinition>>,
         at: Timestamp,
     },
+    /// A task that is as another source's document says.
+    TakeOver {
+        name: Arc<str>,
+        source: Arc<str>,
+    },
     Submit {
         partition: PartitionId,
         by: Arc<str>,
@@ -200,7 +133,11 @@ pub struct Data {
     pub instances: BTreeMap<InstanceId, InstanceRow>,
     /// Those that have not ended.
     pub live: BTreeSet<InstanceId>,
-    unique: BTreeSet<(TaskId, Timestamp, u64, u32)>,
+    /// The instances in the order in which they are listed.
+    pub(crate) firings: BTreeSet<(InstanceCursor, InstanceId)>,
+    /// Those of manual triggers, by ordinal and run.
+    pub(crate) by_ordinal: BTreeSet<(u64, u32, InstanceId)>,
+    pub(crate) names_of: BTreeMap<TaskId, Arc<str>>,
     /// The inboxes.
     pub inbox: BTreeMap<InboxId, InboxEntry>,
     /// Fire times that were not fired.
@@ -237,8 +174,8 @@ impl Data {
     }
 
     pub(crate) fn is_held(&self, partition: PartitionId, replica: &ReplicaId, epoch: Epoch) -> bool {
-        let lease = self.lease(partition);
-        lease.epoch == epoch && lease.owner.as_ref() == Some(replica)
+        let lease = self.leases.get(usize::from(partition.0));
+        lease.is_some_and(|lease| lease.epoch == epoch && lease.owner.as_ref() == Some(replica))
     }
 
     pub(crate) fn granted(&self, partition: PartitionId) -> LeaseAnswer {
@@ -259,95 +196,6 @@ impl Data {
 
     pub(crate) fn last_entry(&self) -> InboxId {
         InboxId(self.last_entry)
-    }
-
-    pub(crate) fn snapshot(&self, partition: PartitionId) -> Snapshot {
-        let tasks = self.tasks.iter().filter(|(_, task)| task.partition == partition).filter_map(|(task, stored)| {
-            let version = stored.version?;
-            let definition = self.definition(*task, version)?.clone();
-            Some(TaskRecord { task: *task, version, definition, next_fire: stored.next_fire, fired_until: stored.fired_until })
-        });
-        let first = InstanceId::new(partition, 0);
-        let last = InstanceId(first.0 | ((1 << 48) - 1));
-        let live = self.live.range(first..=last).filter_map(|instance| {
-            let row = &self.instances[instance];
-            Some((row.clone(), self.definition(row.task, row.version)?.clone()))
-        });
-        Snapshot { tasks: tasks.collect(), instances: live.collect() }
-    }
-
-    pub(crate) fn read_inbox(&self, partitions: &[PartitionId], after: InboxId, limit: usize) -> (Vec<InboxEntry>, bool) {
-        let behind = self.inbox.range(InboxId(after.0 + 1)..);
-        let meant = behind.filter(|(_, entry)| partitions.contains(&entry.partition));
-        let mut entries: Vec<_> = meant.map(|(_, entry)| entry.clone()).take(limit + 1).collect();
-        let more = entries.len() > limit;
-        entries.truncate(limit);
-        for entry in &mut entries {
-            if let Request::DefinitionChanged { task, fired_until, .. } = &mut entry.request {
-                *fired_until = self.tasks.get(task).and_then(|stored| stored.fired_until);
-            }
-        }
-        (entries, more)
-    }
-
-    /// Whether a batch may be carried out.
-    pub(crate) fn check(&self, guards: &mut Guards, batch: &Batch) -> Result<(), Refusal> {
-        self.check_leases(guards, batch).map_err(Refusal::Lease)?;
-        self.check_rows(guards, batch).map_err(Refusal::Row)
-    }
-
-    fn check_leases(&self, guards: &mut Guards, batch: &Batch) -> Result<(), String> {
-        for check in &batch.leases {
-            let partition = check.partition;
-            let Some(lease) = self.leases.get(usize::from(partition.0)) else {
-                return Err(format!("there is no partition {partition}"));
-            };
-            let (epoch, commits) = (lease.epoch, lease.commit_seq);
-            // What was given up is nobody's, under whatever epoch.
-            if !guards.check(StoreGuard::EpochOnCommit, epoch == check.epoch && lease.owner.is_some()) {
-                return Err(format!("partition {partition} is not held under epoch {} any more", check.epoch));
-            }
-            if !guards.check(StoreGuard::OwnerOnCommit, lease.owner.as_ref() == Some(&batch.replica)) {
-                return Err(format!("partition {partition} is held by {}", lease.owner.clone().unwrap_or_default()));
-            }
-            if !guards.check(StoreGuard::CommitsInOrder, commits + 1 == check.commit_seq) {
-                return Err(format!("partition {partition} has {commits} commits, not {}", check.commit_seq - 1));
-            }
-        }
-        let covered: BTreeSet<_> = batch.leases.iter().map(|lease| lease.partition).collect();
-        let instances = batch.inserts.iter().chain(batch.updates.iter().map(|update| &update.row)).map(|row| row.id.partition());
-        let tasks = batch.tasks.iter().map(|task| task.partition);
-        let outputs = batch.outputs.iter().map(|output| output.instance.partition());
-        let entries = batch.applied.iter().filter_map(|id| Some(self.inbox.get(id)?.partition));
-        match instances.chain(tasks).chain(outputs).chain(entries).find(|partition| !covered.contains(partition)) {
-            Some(partition) => Err(format!("something is of partition {partition}, whose lease is not among the batch's")),
-            None => Ok(()),
-        }
-    }
-
-    fn check_rows(&self, guards: &mut Guards, batch: &Batch) -> Result<(), String> {
-        let mut fresh = BTreeSet::new();
-        for row in &batch.inserts {
-            let key = unique_key(row);
-            let is_new = !self.unique.contains(&key) && fresh.insert(key);
-            if !guards.check(StoreGuard::FiringsUnique, is_new) || self.instances.contains_key(&row.id) {
-                return Err(format!("an instance of task {} for {} is there already", row.task, row.fire_time));
-            }
-        }
-        for update in &batch.updates {
-            let (id, expected) = (update.row.id, (update.expected_state, update.expected_fence));
-            let stored = self.instances.get(&id).map(|row| (row.state, row.fence));
-            if stored.is_none() || !guards.check(StoreGuard::StateAndFenceOnUpdate, stored == Some(expected)) {
-                let (state, fence) = (expected.0.name(), expected.1);
-                return Err(format!("instance {id} is not {state} under fence {fence}: it is {stored:?}"));
-            }
-        }
-        for id in &batch.applied {
-            if !guards.check(StoreGuard::EntryThereOnApply, self.inbox.contains_key(id)) {
-                return Err(format!("inbox entry {id} was applied before"));
-            }
-        }
-        Ok(())
     }
 
     /// Carries a write out that was checked before.
@@ -371,6 +219,11 @@ impl Data {
             }
             Write::Define { name, source, by, document, definition, at } => {
                 self.define(name, source, by, document.clone(), definition.clone(), *at);
+            }
+            Write::TakeOver { name, source } => {
+                if let Some(named) = self.names.get_mut(name) {
+                    named.source = source.clone();
+                }
             }
             Write::Submit { partition, by, key, request, at } => {
                 let entry = self.put_entry(*partition, by, request.clone(), *at);
@@ -408,9 +261,10 @@ impl Data {
         let fresh = || Named { task: next, version: Version(0), removed: false, source: source.clone() };
         let named = self.names.entry(name.clone()).or_insert_with(fresh);
         named.version.0 += 1;
-        named.removed = definition.is_none();
+        named.removed = document.is_none();
         named.source = source.clone();
         let (task, version) = (named.task, named.version);
+        self.names_of.insert(task, name.clone());
         self.versions.insert((task, version), StoredVersion { at, by: by.clone(), document, definition: definition.clone() });
         self.put_entry(partition, by, Request::DefinitionChanged { task, version, definition, fired_until: None }, at);
     }
@@ -421,7 +275,10 @@ impl Data {
             (lease.commit_seq, lease.sequence) = (check.commit_seq, check.sequence);
         }
         for row in &batch.inserts {
-            self.unique.insert(unique_key(row));
+            self.firings.insert((InstanceCursor::of(row), row.id));
+            if row.ordinal != 0 {
+                self.by_ordinal.insert((row.ordinal, row.run, row.id));
+            }
             self.put_row(row.clone());
         }
         for update in &batch.updates {
@@ -455,10 +312,6 @@ impl Data {
         };
         self.instances.insert(row.id, row);
     }
-}
-
-fn unique_key(row: &InstanceRow) -> (TaskId, Timestamp, u64, u32) {
-    (row.task, row.fire_time, row.ordinal, row.run)
 }
 
 /// The request that a manual trigger is.

@@ -8,10 +8,13 @@ use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Beat, LeaseAnswer, Submitted};
+use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Submitted, TaskDocument};
 
 use crate::history::{Recorder, What, Who};
-use crate::model::data::{Data, Guards, Refusal, StoreGuard, Write, later, trigger_request};
+use crate::model::catalog::Change;
+use crate::model::checks::{Guards, Refusal, StoreGuard};
+use crate::model::data::{Data, Write, later, trigger_request};
+use crate::model::reading::{Understood, as_written};
 
 /// How a database is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -177,12 +180,29 @@ impl Database {
 
     /// What a new owner needs of a partition.
     pub fn snapshot(&mut self, at: u64, partition: PartitionId) -> Snapshot {
-        self.read(at).snapshot(partition)
+        self.snapshot_as(at, partition, &as_written)
+    }
+
+    /// The same for a program that makes of documents what it can.
+    pub(crate) fn snapshot_as(&mut self, at: u64, partition: PartitionId, understood: Understood<'_>) -> Snapshot {
+        self.read(at).snapshot(partition, understood)
     }
 
     /// The oldest entries of these partitions' inboxes behind `after`, and whether there are more.
     pub fn read_inbox(&mut self, at: u64, partitions: &[PartitionId], after: InboxId, limit: usize) -> (Vec<InboxEntry>, bool) {
-        self.read(at).read_inbox(partitions, after, limit)
+        self.read_inbox_as(at, partitions, after, limit, &as_written)
+    }
+
+    /// The same for a program that makes of documents what it can.
+    pub(crate) fn read_inbox_as(
+        &mut self,
+        at: u64,
+        partitions: &[PartitionId],
+        after: InboxId,
+        limit: usize,
+        understood: Understood<'_>,
+    ) -> (Vec<InboxEntry>, bool) {
+        self.read(at).read_inbox(partitions, after, limit, understood)
     }
 
     /// What owners read: the primary.
@@ -238,10 +258,29 @@ impl Database {
         entry
     }
 
-    /// Fires a task by hand.
+    /// Makes the tasks of `source` be these documents, or only says what that would change.
+    pub fn apply(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, documents: &[TaskDocument], dry_run: bool) -> Applied {
+        let (changes, applied) = self.data.compare(source, documents);
+        if dry_run {
+            return applied;
+        }
+        for change in changes {
+            match change {
+                Change::Version(task) => {
+                    let (document, definition) = (Some(task.document.clone()), Some(task.definition.clone()));
+                    self.define_as(at, &task.definition.name, source, by, document, definition);
+                }
+                Change::Removal(name) => _ = self.define_as(at, &name, source, by, None, None),
+                Change::TakeOver(name) => self.write(at, Write::TakeOver { name, source: source.clone() }, None),
+            }
+        }
+        applied
+    }
+
+    /// Fires a task by hand. A repeated call is answered as one also where the task is gone by then.
     pub fn trigger(&mut self, at: u64, name: &str, by: &Arc<str>, key: Option<&Arc<str>>, submissions: Vec<Submission>) -> Submitted {
-        let Some(named) = self.data.names.get(name).filter(|named| !named.removed) else { return Submitted::NoSuchTask };
-        let task = named.task;
+        let Some(named) = self.data.names.get(name) else { return Submitted::NoSuchTask };
+        let (task, removed) = (named.task, named.removed);
         let count = submissions.len();
         let request = trigger_request(task, submissions);
         let before = key.and_then(|key| self.data.submitted_before(key, &request));
@@ -249,6 +288,9 @@ impl Database {
             && !self.guards.check(StoreGuard::SubmissionKeys, false)
         {
             return before;
+        }
+        if removed {
+            return Submitted::NoSuchTask;
         }
         let (partition, now) = (self.data.partition_of(name), self.clock(at));
         let entry = InboxId(self.data.last_entry().0 + 1);

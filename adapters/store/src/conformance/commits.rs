@@ -197,6 +197,33 @@ pub async fn an_id_that_is_there_is_refused<F: Factory>(factory: &F) {
     refused(&store, batch, "there already").await;
 }
 
+/// As if each line were written when the next one comes: inserts, then updates, then entries.
+pub async fn a_batch_finds_what_it_has_written_itself<F: Factory>(factory: &F) {
+    let (store, mut owner, row) = with_one(factory).await;
+    let mut batch = owner.batch();
+    let new = owner.dispatched(P, T, Timestamp(1));
+    batch.inserts = vec![new.clone(), InstanceRow { id: new.id, ..owner.dispatched(P, T, Timestamp(2)) }];
+    owner.refused(&store, batch, "there already").await;
+    let mut batch = owner.batch();
+    batch.inserts = vec![owner.dispatched(P, T, Timestamp(1)), owner.dispatched(P, T, Timestamp(1))];
+    owner.refused(&store, batch, "there already").await;
+    let mut batch = owner.batch();
+    batch.updates = vec![ended(&row, State::Succeeded, START), ended(&row, State::Failed, START)];
+    owner.refused(&store, batch, "not dispatched").await;
+    store.cancel(row.id, "me".into(), None, START).await.expect("a cancellation");
+    let entries = entry_ids(&store).await;
+    let mut batch = owner.batch();
+    batch.applied = vec![entries[0], entries[0]];
+    owner.refused(&store, batch, "applied before").await;
+
+    let mut batch = owner.batch();
+    let (began, end) = (ended(&new, State::Running, START), State::Succeeded);
+    batch.inserts = vec![new];
+    batch.updates = vec![began.clone(), ended(&began.row, end, START)];
+    commit(&store, batch.clone()).await;
+    assert_eq!(store.instance(began.row.id).await.expect("an answer").expect("the instance").row, batch.updates[1].row);
+}
+
 /// An entry is applied once.
 pub async fn an_inbox_entry_that_is_gone_is_refused<F: Factory>(factory: &F) {
     let (store, mut owner, row) = with_one(factory).await;
@@ -380,6 +407,9 @@ pub async fn a_batch_that_knows_of_too_many_or_too_few_commits_is_refused<F: Fac
     refused(&store, again.clone(), "has 1 commits, not 0").await;
     again.leases.iter_mut().for_each(|lease| lease.commit_seq += 2);
     refused(&store, again.clone(), "has 1 commits, not 2").await;
+    let mut none = again.clone();
+    none.leases.iter_mut().for_each(|lease| lease.commit_seq = 0);
+    refused(&store, none, "has 1 commits, not -1").await;
     again.leases.iter_mut().for_each(|lease| lease.commit_seq -= 1);
     commit(&store, again).await;
 }

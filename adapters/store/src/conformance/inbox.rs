@@ -2,7 +2,7 @@
 
 use punctual_core::ids::{InboxId, PartitionId, Version, partition_of};
 use punctual_core::inbox::{Request, Submission};
-use punctual_core::instance::State;
+use punctual_core::instance::{InstanceRow, State};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Store, Submitted};
 
@@ -118,6 +118,20 @@ pub async fn the_watermark_outlives_the_task<F: Factory>(factory: &F) {
     assert_eq!(*fired_until, fired);
 }
 
+/// The watermark says what was dealt with: an owner's record that has none takes nothing of that back.
+pub async fn a_watermark_that_is_not_written_stays<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let fired = Some(Timestamp(START.0 + 9));
+    apply(&store, vec![document("one", "v1")], START).await;
+    apply_inbox(&store, &mut owner, fired).await;
+    apply(&store, vec![document("one", "v2")], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    let snapshot = store.snapshot(partition_of("one", PARTITIONS)).await.expect("a snapshot");
+    let record = &snapshot.tasks[0];
+    assert_eq!((record.version, record.next_fire, record.fired_until), (Version(2), None, fired));
+}
+
 /// Its entries stay, in their order; those of others go on.
 pub async fn a_document_that_cannot_be_decoded_stops_nobody_else<F: Factory>(factory: &F) {
     let store = open(factory).await;
@@ -143,6 +157,47 @@ pub async fn a_document_that_cannot_be_decoded_stops_nobody_else<F: Factory>(fac
     let mut batch = owner.batch();
     batch.updates.push(ended(&row, State::Succeeded, START));
     commit(&store, batch).await;
+}
+
+/// However often they are read, and wherever the reading begins: what one reading gives, the next does too.
+pub async fn entries_behind_one_that_cannot_be_decoded_wait<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    tasks_in_force(&store, &mut owner, &["bad"]).await;
+    let first = accepted(trigger(&store, "bad", None, "p").await);
+    apply(&store, vec![broken_document("bad")], START).await;
+    let behind = accepted(trigger(&store, "bad", None, "p").await);
+    apply(&store, vec![document("bad", "v3")], START).await;
+    apply(&store, vec![broken_document("bad")], START).await;
+    trigger(&store, "bad", None, "p").await;
+    for _ in 0..2 {
+        assert_eq!(entry_ids(&store).await, [first]);
+        for after in [first, behind] {
+            assert_eq!(store.read_inbox(all_partitions(), after, 10).await.expect("a page"), Default::default());
+        }
+    }
+    apply(&store, vec![document("bad", "v5")], START).await;
+    assert_eq!(entry_ids(&store).await.len(), 7);
+}
+
+/// Also where its owner has not come across the instance: whoever knows what it is can end it in the right way.
+pub async fn a_cancellation_of_what_cannot_be_decoded_waits<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let (task, partition) = tasks_in_force(&store, &mut owner, &["bad"]).await[0];
+    apply(&store, vec![broken_document("bad")], START).await;
+    apply(&store, vec![document("bad", "v3")], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    let [strange, known] = [2, 3].map(|version| {
+        let fire_time = Timestamp(START.0 + i64::from(version));
+        InstanceRow { version: Version(version), ..owner.dispatched(partition, task, fire_time) }
+    });
+    let mut batch = owner.batch();
+    batch.inserts = vec![strange.clone(), known.clone()];
+    commit(&store, batch).await;
+    store.cancel(strange.id, "me".into(), None, START).await.expect("an answer");
+    let entry = accepted(store.cancel(known.id, "me".into(), None, START).await.expect("an answer"));
+    assert_eq!(entry_ids(&store).await, [entry]);
 }
 
 /// It stands in for the version before, so nothing is left behind.

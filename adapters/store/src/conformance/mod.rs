@@ -66,6 +66,7 @@ macro_rules! conformance_tests {
             an_update_of_what_is_not_there_is_refused
             a_firing_that_is_there_is_refused
             an_id_that_is_there_is_refused
+            a_batch_finds_what_it_has_written_itself
             an_inbox_entry_that_is_gone_is_refused
             a_refused_batch_leaves_no_trace
             an_update_changes_what_happens_to_an_instance_and_not_what_it_is
@@ -80,7 +81,10 @@ macro_rules! conformance_tests {
             only_entries_of_the_asked_partitions_come
             requests_come_back_as_they_were
             a_document_that_cannot_be_decoded_stops_nobody_else
+            entries_behind_one_that_cannot_be_decoded_wait
+            a_cancellation_of_what_cannot_be_decoded_waits
             the_watermark_outlives_the_task
+            a_watermark_that_is_not_written_stays
             an_edit_helps_a_document_that_cannot_be_decoded
             a_key_makes_a_trigger_repeatable
             a_key_that_was_used_for_something_else_is_taken

@@ -1,0 +1,150 @@
+//! What everybody may read, and what an application of documents has to write.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use punctual_core::batch::Output;
+use punctual_core::ids::{InstanceId, TaskId, Version};
+use punctual_core::instance::{InstanceRow, State};
+use punctual_core::occurrence::Occurrence;
+use punctual_driver::ports::{Applied, InstanceCursor, InstanceFilter, InstanceView, TaskDocument, TaskView, VersionView};
+
+use crate::model::data::{Data, Named};
+
+/// Something that an application has to write.
+#[derive(Debug)]
+pub(crate) enum Change<'a> {
+    /// A new version.
+    Version(&'a TaskDocument),
+    /// A removal.
+    Removal(Arc<str>),
+    /// The task is as its document says, but another source made it.
+    TakeOver(Arc<str>),
+}
+
+impl Data {
+    /// Compares what `source` says with what is stored.
+    pub(crate) fn compare<'a>(&self, source: &str, documents: &'a [TaskDocument]) -> (Vec<Change<'a>>, Applied) {
+        // Of two documents of one name the later one counts.
+        let last: BTreeMap<&str, usize> = documents.iter().enumerate().map(|(index, task)| (&*task.definition.name, index)).collect();
+        let (mut created, mut changed, mut taken_over, mut applied) = (Vec::new(), Vec::new(), Vec::new(), Applied::default());
+        let counting = documents.iter().enumerate().filter(|(index, task)| last[&*task.definition.name] == *index);
+        for task in counting.map(|(_, task)| task) {
+            let name = &task.definition.name;
+            let Some(named) = self.names.get(name) else {
+                applied.created.push(name.clone());
+                created.push(Change::Version(task));
+                continue;
+            };
+            let newest = self.versions[&(named.task, named.version)].document.as_ref();
+            if newest != Some(&task.document) {
+                applied.changed.push(name.clone());
+                changed.push(Change::Version(task));
+                continue;
+            }
+            applied.unchanged += 1;
+            if &*named.source != source {
+                taken_over.push(Change::TakeOver(name.clone()));
+            }
+        }
+        let mut gone: Vec<(TaskId, &Arc<str>)> = self
+            .names
+            .iter()
+            .filter(|(name, named)| !named.removed && &*named.source == source && !last.contains_key(&***name))
+            .map(|(name, named)| (named.task, name))
+            .collect();
+        gone.sort_unstable();
+        applied.removed = gone.into_iter().map(|(_, name)| name.clone()).collect();
+        let removed = applied.removed.iter().cloned().map(Change::Removal);
+        (created.into_iter().chain(changed).chain(removed).chain(taken_over).collect(), applied)
+    }
+
+    /// Tasks that were not removed, by name.
+    pub fn task_views(&self, after: Option<&str>, limit: usize) -> Vec<TaskView> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let there = self.names.range::<str, _>((behind, Bound::Unbounded)).filter(|(_, named)| !named.removed);
+        there.map(|(name, named)| self.task_view(name, named)).take(limit).collect()
+    }
+
+    /// A task, also a removed one, and its versions, newest first.
+    pub fn task_with_versions(&self, name: &str) -> Option<(TaskView, Vec<VersionView>)> {
+        let (name, named) = self.names.get_key_value(name)?;
+        let versions = self.versions.range((named.task, Version(0))..=(named.task, named.version)).rev();
+        let versions = versions.map(|((_, version), stored)| VersionView {
+            version: *version,
+            at: stored.at,
+            by: stored.by.clone(),
+            document: stored.document.clone(),
+        });
+        Some((self.task_view(name, named), versions.collect()))
+    }
+
+    fn task_view(&self, name: &Arc<str>, named: &Named) -> TaskView {
+        let versions = self.versions.range((named.task, Version(0))..=(named.task, named.version));
+        TaskView {
+            task: named.task,
+            name: name.clone(),
+            version: named.version,
+            document: versions.rev().find_map(|(_, stored)| stored.document.clone()).unwrap_or_default(),
+            removed: named.removed,
+            next_fire: self.tasks.get(&named.task).and_then(|stored| stored.next_fire),
+        }
+    }
+
+    /// The name of a task, also of a removed one.
+    pub fn name_of(&self, task: TaskId) -> Option<&Arc<str>> {
+        self.names_of.get(&task)
+    }
+
+    /// Instances, newest first.
+    pub fn instance_views(&self, filter: &InstanceFilter) -> Vec<InstanceView> {
+        let task = filter.task.as_ref().map(|name| self.names.get(name).map(|named| named.task));
+        let end = filter.before.map_or(Bound::Unbounded, |before: InstanceCursor| Bound::Excluded((before, InstanceId(0))));
+        let rows = self.firings.range((Bound::Unbounded, end)).rev().map(|(_, id)| &self.instances[id]);
+        let meant = rows.filter(|row| {
+            task.is_none_or(|task| task == Some(row.task))
+                && filter.state.is_none_or(|state| row.state == state)
+                && filter.key.as_ref().is_none_or(|key| row.key.as_ref() == Some(key))
+        });
+        meant.take(filter.limit).map(|row| self.instance_view(row)).collect()
+    }
+
+    /// An instance.
+    pub fn instance(&self, id: InstanceId) -> Option<InstanceView> {
+        self.instances.get(&id).map(|row| self.instance_view(row))
+    }
+
+    /// The instance that a manual trigger became: its first run.
+    pub fn instance_of_submission(&self, ordinal: u64) -> Option<InstanceView> {
+        let (found, _, id) = self.by_ordinal.range((ordinal, 0, InstanceId(0))..).next()?;
+        (*found == ordinal).then(|| self.instance_view(&self.instances[id]))
+    }
+
+    fn instance_view(&self, row: &InstanceRow) -> InstanceView {
+        InstanceView { row: row.clone(), task_name: self.name_of(row.task).cloned().unwrap_or_default() }
+    }
+
+    /// What the attempts of an instance wrote, by attempt.
+    pub fn outputs_of(&self, id: InstanceId) -> Vec<(u32, Output)> {
+        self.outputs.range((id, 0)..=(id, u32::MAX)).map(|((_, attempt), output)| (*attempt, output.clone())).collect()
+    }
+
+    /// The fire times of a task that were not fired, newest first; where that is equal, what was written last comes first.
+    pub fn occurrences_of(&self, task: &str, limit: usize) -> Vec<Occurrence> {
+        let Some(named) = self.names.get(task) else { return Vec::new() };
+        let mut found: Vec<_> = self.occurrences.iter().filter(|occurrence| occurrence.task == named.task).rev().cloned().collect();
+        found.sort_by_key(|occurrence| std::cmp::Reverse(occurrence.first));
+        found.truncate(limit);
+        found
+    }
+
+    /// How many instances are in each state that has any.
+    pub fn counts(&self) -> Vec<(State, u64)> {
+        let mut counts = BTreeMap::new();
+        for row in self.instances.values() {
+            *counts.entry(row.state).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! The model behind the ports: what production talks to, and what every other store is compared with.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::definition::TaskDefinition;
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
+use punctual_core::inbox::Submission;
+use punctual_core::instance::State;
+use punctual_core::limits;
+use punctual_core::occurrence::Occurrence;
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, Store, StoreError, Submitted, TaskDocument, TaskView,
+    VersionView,
+};
+
+use crate::model::data::StoredVersion;
+use crate::model::database::Database;
+
+/// Makes a definition of a document, or says why not.
+pub type Decode = Arc<dyn Fn(&str) -> Result<TaskDefinition, String> + Send + Sync>;
+
+type Decoded = BTreeMap<Arc<str>, Option<Arc<TaskDefinition>>>;
+
+/// A database as a program sees it that has this codec. Clones share the database.
+///
+/// Each operation's `now` is the database's clock: where that is ahead, virtual time goes on to it, and where it is behind, the database's
+/// clock is set back. Operations without one happen at the time of the last that had one.
+#[derive(Clone)]
+pub struct ModelStore {
+    shared: Arc<Mutex<Shared>>,
+    decode: Decode,
+    /// By document: each is decoded once.
+    decoded: Arc<Mutex<Decoded>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    database: Database,
+    /// Virtual milliseconds since the beginning of the run.
+    at: u64,
+}
+
+impl Shared {
+    fn follow(&mut self, now: Timestamp) {
+        let ahead = now.0.saturating_sub(self.database.clock(self.at).0);
+        match u64::try_from(ahead) {
+            Ok(ahead) => self.at += ahead,
+            Err(_) => self.database.step_clock(self.at, ahead),
+        }
+    }
+}
+
+impl std::fmt::Debug for ModelStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelStore").finish_non_exhaustive()
+    }
+}
+
+impl ModelStore {
+    /// A program with this codec on this database.
+    pub fn new(database: Database, decode: Decode) -> ModelStore {
+        ModelStore { shared: Arc::new(Mutex::new(Shared { database, at: 0 })), decode, decoded: Arc::default() }
+    }
+
+    /// Another program, with another codec, on the same database.
+    pub fn with_decode(&self, decode: Decode) -> ModelStore {
+        ModelStore { shared: Arc::clone(&self.shared), decode, decoded: Arc::default() }
+    }
+
+    /// Lets time pass until the database's clock shows `now`.
+    pub fn follow(&self, now: Timestamp) {
+        self.lock().follow(now);
+    }
+
+    /// The database itself, and what virtual time it is.
+    pub fn with<T>(&self, body: impl FnOnce(&mut Database, u64) -> T) -> T {
+        let shared = &mut *self.lock();
+        body(&mut shared.database, shared.at)
+    }
+
+    fn at<T>(&self, now: Timestamp, body: impl FnOnce(&mut Database, u64) -> T) -> T {
+        let shared = &mut *self.lock();
+        shared.follow(now);
+        body(&mut shared.database, shared.at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn understand(&self, version: &StoredVersion) -> Option<Arc<TaskDefinition>> {
+        let document = version.document.as_ref()?;
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let definition = decoded.entry(document.clone()).or_insert_with(|| (self.decode)(document).ok().map(Arc::new));
+        definition.clone()
+    }
+}
+
+fn other(reason: String) -> StoreError {
+    StoreError::Other { database: "the model".to_owned(), reason }
+}
+
+impl Store for ModelStore {
+    fn partitions(&self) -> u16 {
+        self.with(|database, _| database.data().leases.len() as u16)
+    }
+
+    async fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> Result<Beat, StoreError> {
+        // It goes by the caller's clock, so it has nothing to say about the time.
+        Ok(Beat { now: None, ..self.at(now, |database, at| database.beat(at, &replica, ttl)) })
+    }
+
+    async fn acquire(
+        &self,
+        replica: ReplicaId,
+        partitions: Vec<PartitionId>,
+        most: usize,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> Result<Vec<LeaseAnswer>, StoreError> {
+        self.at(now, |database, at| match partitions.iter().find(|partition| usize::from(partition.0) >= database.data().leases.len()) {
+            Some(partition) => Err(other(format!("there is no partition {partition}"))),
+            None => Ok(database.acquire(at, &replica, &partitions, most, ttl, now)),
+        })
+    }
+
+    async fn renew(
+        &self,
+        replica: ReplicaId,
+        leases: Vec<(PartitionId, Epoch)>,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> Result<Vec<PartitionId>, StoreError> {
+        Ok(self.at(now, |database, at| database.renew(at, &replica, &leases, ttl)))
+    }
+
+    async fn release(&self, replica: ReplicaId, leases: Vec<(PartitionId, Epoch)>, leaves: bool) -> Result<(), StoreError> {
+        self.with(|database, at| database.release(at, &replica, &leases, leaves));
+        Ok(())
+    }
+
+    async fn snapshot(&self, partition: PartitionId) -> Result<Snapshot, StoreError> {
+        Ok(self.with(|database, at| database.snapshot_as(at, partition, &|version| self.understand(version))))
+    }
+
+    async fn commit(&self, batch: Arc<Batch>) -> Result<CommitOutcome, StoreError> {
+        Ok(match self.with(|database, at| database.commit(at, &batch)) {
+            Ok(()) => CommitOutcome::Committed,
+            Err(refusal) => CommitOutcome::Refused { reason: refusal.reason().into() },
+        })
+    }
+
+    async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
+        let understood = |version: &StoredVersion| self.understand(version);
+        let (entries, more) = self.with(|database, at| database.read_inbox_as(at, &partitions, after, limit, &understood));
+        Ok(InboxPage { entries, more })
+    }
+}
+
+impl Catalog for ModelStore {
+    async fn apply(
+        &self,
+        source: Arc<str>,
+        by: Arc<str>,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Applied, StoreError> {
+        Ok(self.at(now, |database, at| database.apply(at, &source, &by, &documents, dry_run)))
+    }
+
+    async fn trigger(
+        &self,
+        task: Arc<str>,
+        by: Arc<str>,
+        key: Option<Arc<str>>,
+        submissions: Vec<Submission>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        if !(1..=limits::SUBMISSIONS_MAX).contains(&submissions.len()) {
+            return Err(other(format!("{} submissions are not between 1 and {}", submissions.len(), limits::SUBMISSIONS_MAX)));
+        }
+        Ok(self.at(now, |database, at| database.trigger(at, &task, &by, key.as_ref(), submissions)))
+    }
+
+    async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
+    }
+
+    async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
+        Ok(self.with(|database, _| database.data().task_views(after.as_deref(), limit)))
+    }
+
+    async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
+        Ok(self.with(|database, _| database.data().task_with_versions(&name)))
+    }
+
+    async fn name_of(&self, task: TaskId) -> Result<Option<Arc<str>>, StoreError> {
+        Ok(self.with(|database, _| database.data().name_of(task).cloned()))
+    }
+
+    async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().instance_views(&filter)))
+    }
+
+    async fn instance(&self, id: InstanceId) -> Result<Option<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().instance(id)))
+    }
+
+    async fn instance_of_submission(&self, ordinal: u64) -> Result<Option<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().instance_of_submission(ordinal)))
+    }
+
+    async fn outputs(&self, id: InstanceId) -> Result<Vec<(u32, Output)>, StoreError> {
+        Ok(self.with(|database, _| database.data().outputs_of(id)))
+    }
+
+    async fn occurrences(&self, task: Arc<str>, limit: usize) -> Result<Vec<Occurrence>, StoreError> {
+        Ok(self.with(|database, _| database.data().occurrences_of(&task, limit)))
+    }
+
+    async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
+        Ok(self.with(|database, _| database.data().counts()))
+    }
+}
