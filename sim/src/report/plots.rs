@@ -453,7 +453,8 @@ mod tests {
         rect(&mut shapes, "fine", 0.0, 0.0, 1.25, 1.0, Some("<script>alert('1')</script>&\"\u{1b}"));
         assert_eq!(
             shapes,
-            "<rect class=\"fine\" x=\"0\" y=\"0\" width=\"1.25\" height=\"1\"><title>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot; </title></rect>"
+            "<rect class=\"fine\" \
+             x=\"0\" y=\"0\" width=\"1.25\" height=\"1\"><title>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot; </title></rect>"
         );
     }
 }

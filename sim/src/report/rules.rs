@@ -109,7 +109,8 @@ fn overload(subject: Subject) -> Option<Finding> {
         let what = format!("{fires}, but {at_once}: {lost}. The longest wait was {}.", words::duration(numbers.queue_wait.max_ms));
         let fits = mean_ms.div_ceil(interval_ms) + 1;
         let advice = format!(
-            "Fire less often than a run takes, let {fits} run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one."
+            "Fire less often than a run takes, let {fits} run at once if they may overlap, or use \
+             `when_full: discard` if the next fire makes up for a missed one."
         );
         return finding(subject, Severity::Serious, OVERLOAD, "concurrency.max_running", what, advice);
     }
@@ -253,7 +254,8 @@ fn retries_without_effect(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} failed at the first attempt and were not tried again: it has {most} attempts, but a task that is not idempotent is never repeated.",
+        "{} of {} failed at the first attempt and were not tried again: it has {most} attempts, \
+         but a task that is not idempotent is never repeated.",
         words::thousands(failed),
         words::count(subject.report.numbers.fired, "instance")
     );
@@ -271,11 +273,13 @@ fn not_idempotent(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} ended in the dead letters, for a person to look at: a worker was lost while it may have been at work, and the task is not idempotent.",
+        "{} of {} ended in the dead letters, for a person to look at: a worker was lost while it may \
+         have been at work, and the task is not idempotent.",
         words::thousands(unknown),
         words::count(subject.report.numbers.fired, "instance")
     );
-    let advice = "Have the handler use its idempotency key and set `idempotent: true`; until then make sure that somebody looks at the dead letters.";
+    let advice = "Have the handler use its idempotency key and set `idempotent: true`; until then make sure that \
+     somebody looks at the dead letters.";
     finding(subject, Severity::Warning, "dead-letters-after-loss", "idempotent", what, advice)
 }
 
@@ -432,7 +436,8 @@ pub(super) fn retry_amplification(facts: &Facts, downstream: &DownstreamReport) 
         |task: &super::observe::TaskFacts| task.instances.iter().map(|instance| instance.attempts.len().saturating_sub(1)).sum::<usize>();
     let worst = facts.tasks.iter().filter(calls).rev().max_by_key(|task| retries(task))?;
     let advice = format!(
-        "Most of them come from `{}`: let it wait longer with `retry.first` and `cap`, spread with `jitter: full`, or give up sooner with `max_attempts`.",
+        "Most of them come from `{}`: let it wait longer with `retry.first` and `cap`, spread with \
+         `jitter: full`, or give up sooner with `max_attempts`.",
         worst.name
     );
     let about = Some(downstream.name.clone());

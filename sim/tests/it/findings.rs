@@ -226,10 +226,14 @@ fn instances_that_fail_for_good() {
         is_silent(&failing("", 1), rule);
     }
     let unheard = "retry: {max_attempts: 3}\nidempotent: false";
-    check(&failing(unheard, 4), "retries-without-effect", expect![[r#"
+    check(
+        &failing(unheard, 4),
+        "retries-without-effect",
+        expect![[r#"
         warning [idempotent] task: 4 of 40 instances failed at the first attempt and were not tried again: it has 3 attempts, but a task that is not idempotent is never repeated.
         -> Have the handler use its idempotency key and set `idempotent: true`; or say what is so, with `max_attempts: 1`.
-    "#]]);
+    "#]],
+    );
     is_silent(&failing(unheard, 4), "retries-exhausted");
     is_silent(&failing(unheard, 0), "retries-without-effect");
     is_silent(&failing("retry: {max_attempts: 1}\nidempotent: false", 4), "retries-without-effect");

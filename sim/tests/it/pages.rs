@@ -86,7 +86,8 @@ const BREAKOUT: &str = "\"'></title></svg></style><img src=x onerror=alert(2)>";
 /// A run all of whose names are hostile.
 fn hostile() -> Report {
     let yaml = format!(
-        "tasks:\n- {{name: \"{SCRIPT}\", trigger: {{fixed_rate: 1m}}, command: x, retry: {{max_attempts: 9}}, rehearsal: {{downstream: {BREAKOUT:?}}}}}\n\
+        "tasks:\n- {{name: \"{SCRIPT}\", trigger: {{fixed_rate: 1m}}, command: x, retry: {{max_attempts: 9}}, \
+         rehearsal: {{downstream: {BREAKOUT:?}}}}}\n\
          - {{name: {BREAKOUT:?}, trigger: {{cron: '* * * * *'}}, command: x}}\n"
     );
     let yaml = yaml.replace("\\'", "'");
