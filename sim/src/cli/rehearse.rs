@@ -1,6 +1,7 @@
 //! `rehearse`: a user's task file in the world, with a report.
 
 use std::collections::BTreeSet;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -116,6 +117,10 @@ fn rehearse(arguments: &Arguments) -> Result<Report, String> {
     if let Some(path) = &arguments.html {
         write(path, report.to_html())?;
     }
-    print!("{}", if arguments.json { format!("{}\n", report.to_json()) } else { report.to_text() });
-    Ok(report)
+    let page = if arguments.json { format!("{}\n", report.to_json()) } else { report.to_text() };
+    match std::io::stdout().lock().write_all(page.as_bytes()) {
+        // A reader that goes away, as `head` does, has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("the report can't be written: {error}")),
+        _ => Ok(report),
+    }
 }
