@@ -23,6 +23,8 @@ pub const HOURS_MAX: u64 = 366 * 24;
 const SETTLING_MS_MAX: u64 = 2 * HOUR;
 /// How often there is an outage, on average.
 const OUTAGE_EVERY_HOURS: u64 = 4;
+/// Most faults of one family in one hour, besides outages.
+const FAULTS_MAX: u64 = 3;
 /// Times between two triggers by hand of one task.
 const TRIGGERED_EVERY_MS: (u64, u64) = (5 * MINUTE, 90 * MINUTE);
 
@@ -184,10 +186,15 @@ fn faults(options: &Options, tasks: &[TaskPlan], until: u64) -> Vec<Fault> {
     for hour in 0..hours {
         // Families take turns, so that all of them come, also in a short rehearsal.
         let count = draw.between(1, 2).max((families.len() as u64).div_ceil(hours));
-        let of_the_hour: BTreeSet<Family> = (0..count as usize).map(|next| families[(turn + next) % families.len()]).collect();
+        for next in 0..count as usize {
+            let family = families[(turn + next) % families.len()];
+            // A sweep's hour has far more; a few that follow each other keep what belongs together, such as a node that dies twice.
+            let drawn = faults::draw_faults(draw.below(u64::MAX), &BTreeSet::from([family]), &ground);
+            let from = draw.index(drawn.len());
+            let few = drawn.into_iter().skip(from).take(draw.between(1, FAULTS_MAX) as usize);
+            faults.extend(few.map(|fault| Fault { at_ms: hour * HOUR + fault.at_ms, ..fault }));
+        }
         turn += count as usize;
-        let drawn = faults::draw_faults(draw.below(u64::MAX), &of_the_hour, &ground);
-        faults.extend(drawn.into_iter().map(|fault| Fault { at_ms: hour * HOUR + fault.at_ms, ..fault }));
     }
     let mut draw = Draw::new(options.seed, "rehearsal outages");
     let outages = (hours / OUTAGE_EVERY_HOURS).max(1);

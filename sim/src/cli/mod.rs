@@ -1,6 +1,7 @@
 //! The commands.
 
 mod explore;
+mod rehearse;
 mod replay;
 mod sweep;
 
@@ -19,6 +20,8 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Explore(explore::Arguments),
+    /// Puts a task file into a simulated world that goes wrong, and says what becomes of its tasks.
+    Rehearse(rehearse::Arguments),
     /// Runs one seed or plan again.
     Replay(replay::Arguments),
     /// Runs many seeds.
@@ -35,6 +38,7 @@ pub(crate) fn main() -> ExitCode {
     let arguments = Arguments::parse_from(arguments);
     match arguments.command {
         Command::Explore(arguments) => explore::run(&arguments),
+        Command::Rehearse(arguments) => rehearse::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
     }

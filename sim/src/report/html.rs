@@ -7,7 +7,8 @@ use askama::Template;
 
 use super::findings::Severity;
 use super::plots::{Axes, Plot, Row, Tick, service_class};
-use super::{Class, Numbers, Report, text, words};
+use super::{Class, Judged, Numbers, Report, text, words};
+use crate::check::CATALOGUE;
 
 #[derive(Template)]
 #[template(path = "report.html")]
@@ -25,7 +26,7 @@ struct Page<'a> {
     lanes: Vec<Row>,
     tasks: Vec<Line>,
     downstreams: Vec<Line>,
-    held: Vec<&'a str>,
+    promises: Vec<Promise<'a>>,
     violated: Vec<(&'a str, &'a str)>,
 }
 
@@ -35,6 +36,13 @@ struct Tile {
     what: &'static str,
     note: String,
     tone: &'static str,
+}
+
+/// A property with what it says, and a class for its verdict.
+struct Promise<'a> {
+    property: &'a str,
+    says: String,
+    class: &'static str,
 }
 
 /// A row of a table: its name, what stands under it, a class for its mark, and its cells.
@@ -83,8 +91,8 @@ pub(super) fn render(report: &Report) -> String {
             .map(|task| Line { name: task.name.clone(), note: task.trigger.clone(), mark: String::new(), cells: task_cells(&task.numbers) })
             .collect(),
         downstreams: downstreams(report),
-        held: report.verdicts.iter().filter(|verdict| verdict.violation.is_none()).map(|verdict| verdict.property.as_str()).collect(),
-        violated: report.verdicts.iter().filter_map(|verdict| Some((verdict.property.as_str(), verdict.violation.as_deref()?))).collect(),
+        promises: promises(report),
+        violated: report.verdicts.iter().filter_map(|verdict| Some((verdict.property.as_str(), verdict.violation()?))).collect(),
     };
     page.render().expect("a page of texts and numbers")
 }
@@ -96,6 +104,23 @@ fn tone(report: &Report) -> &'static str {
         (Class::Held, _) => "good",
         _ => "bad",
     }
+}
+
+/// The promises, the broken ones first.
+fn promises(report: &Report) -> Vec<Promise<'_>> {
+    let says = |id: &str| CATALOGUE.iter().find(|property| property.id == id).map_or("", |property| property.says);
+    let promise = |verdict: &'_ super::Verdict| match &verdict.judged {
+        Judged::Violated(_) => ("broken", says(&verdict.property).to_owned()),
+        Judged::Unknown(why) => ("unknown", format!("{}: {why}", says(&verdict.property))),
+        Judged::Held => ("", says(&verdict.property).to_owned()),
+    };
+    let mut promises: Vec<Promise> = Vec::new();
+    for verdict in &report.verdicts {
+        let (class, says) = promise(verdict);
+        promises.push(Promise { property: &verdict.property, says, class });
+    }
+    promises.sort_by_key(|promise| ["broken", "unknown", ""].iter().position(|class| *class == promise.class));
+    promises
 }
 
 fn facts(report: &Report) -> Vec<String> {
@@ -128,7 +153,15 @@ fn tiles(report: &Report) -> Vec<Tile> {
         ),
         tile(words::thousands(wrong), "ended wrong", words::share(wrong, *fired), wrong > 0),
         tile(words::thousands(dropped), "dropped", if fates.is_empty() { "nothing".to_owned() } else { fates.join(", ") }, dropped > 0),
-        tile(words::thousands(*unfinished), "unfinished", "when the run ended".to_owned(), *unfinished > 0),
+        tile(
+            words::thousands(*unfinished),
+            "unfinished",
+            match report.total.undecided() {
+                0 => "when the run ended".to_owned(),
+                undecided => format!("and {} undecided", words::count(undecided, "fire time")),
+            },
+            *unfinished > 0,
+        ),
         tile(words::thousands(*retries), "retries", format!("in {}", words::count(*attempts, "attempt")), false),
         tile(
             words::duration(lateness.p99_ms),
@@ -190,7 +223,7 @@ fn downstreams(report: &Report) -> Vec<Line> {
                 note: format!("{} of them retries", words::thousands(downstream.peak_retries_per_minute)),
                 tone: "",
             },
-            figure(words::clock(report.about.starts_at, downstream.peak_at_ms)),
+            figure(if downstream.calls == 0 { "–".to_owned() } else { words::clock(report.about.starts_at, downstream.peak_at_ms) }),
         ],
     };
     report.downstreams.iter().enumerate().map(line).collect()

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::{self, Judgement};
 use crate::history::History;
 use crate::plan::Plan;
 pub use findings::{Finding, Severity};
@@ -111,7 +112,7 @@ impl Class {
 
     /// What these verdicts come to. What must never happen weighs more than what has yet to come.
     pub fn of(verdicts: &[Verdict]) -> Class {
-        let violated = || verdicts.iter().filter(|verdict| verdict.violation.is_some());
+        let violated = || verdicts.iter().filter(|verdict| verdict.violation().is_some());
         if violated().any(|verdict| !verdict.is_liveness()) {
             Class::SafetyViolated
         } else if violated().next().is_some() {
@@ -128,11 +129,31 @@ impl Class {
 pub struct Verdict {
     /// Its name: `fire.no_duplicate`.
     pub property: String,
-    /// How it was broken; `None`: it was held.
-    pub violation: Option<String>,
+    /// What the run says about it.
+    pub judged: Judged,
+}
+
+/// What a run says about a promise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judged {
+    /// Nothing speaks against it.
+    Held,
+    /// It can't be said, and why.
+    Unknown(String),
+    /// It was broken, and what shows it.
+    Violated(String),
 }
 
 impl Verdict {
+    /// How it was broken.
+    pub fn violation(&self) -> Option<&str> {
+        match &self.judged {
+            Judged::Violated(witness) => Some(witness),
+            Judged::Held | Judged::Unknown(_) => None,
+        }
+    }
+
     /// Whether it is about what must come after the healing. All others are about what must never happen.
     pub fn is_liveness(&self) -> bool {
         self.property.starts_with("heal.")
@@ -193,6 +214,11 @@ impl Numbers {
     /// Fire times that did not become instances.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
+    }
+
+    /// Fire times that became neither, by the end of the run: they had just come, or nobody knows of them.
+    pub fn undecided(&self) -> u64 {
+        self.expected.saturating_sub(self.fired + self.dropped_total())
     }
 
     /// Instances that ended in this state.
@@ -327,13 +353,30 @@ pub struct Cell {
 }
 
 impl Report {
-    /// The report on this run.
+    /// The report on this run as the properties have judged it.
+    pub fn judged(plan: &Plan, history: &History, judgements: &[Judgement]) -> Report {
+        let verdicts = judgements.iter().map(|judgement| Verdict {
+            property: judgement.property.to_owned(),
+            judged: match &judgement.verdict {
+                check::Verdict::Held => Judged::Held,
+                check::Verdict::Unknown(why) => Judged::Unknown(why.clone()),
+                check::Verdict::Violated { witness } => Judged::Violated(witness.clone()),
+            },
+        });
+        Report::made(plan, history, verdicts.collect())
+    }
+
+    /// The report on this run, with these verdicts: what is wrong, for each property where something is.
     pub fn of(plan: &Plan, history: &History, verdicts: &[(&str, Result<(), String>)]) -> Report {
+        let verdicts = verdicts.iter().map(|(property, verdict)| Verdict {
+            property: (*property).to_owned(),
+            judged: verdict.clone().map_or_else(Judged::Violated, |()| Judged::Held),
+        });
+        Report::made(plan, history, verdicts.collect())
+    }
+
+    fn made(plan: &Plan, history: &History, verdicts: Vec<Verdict>) -> Report {
         let facts = Facts::of(plan, history);
-        let verdicts: Vec<Verdict> = verdicts
-            .iter()
-            .map(|(property, verdict)| Verdict { property: (*property).to_owned(), violation: verdict.clone().err() })
-            .collect();
         let tasks = numbers::tasks(&facts);
         let downstreams = numbers::downstreams(&facts);
         let timeline = timeline::of(&facts, &tasks);
@@ -373,10 +416,18 @@ impl Report {
         self
     }
 
-    /// The same under another class: for runs that crashed, or whose second run had another history.
+    /// The same for a run that broke off with these words, and so was not judged.
     #[must_use]
-    pub fn classed(mut self, class: Class) -> Report {
-        self.class = class;
+    pub fn crashed(mut self, words: impl Into<String>) -> Report {
+        self.verdicts.push(Verdict { property: "crash".to_owned(), judged: Judged::Violated(words.into()) });
+        self.class = Class::Crashed;
+        self
+    }
+
+    /// The same for a run whose second run had another history.
+    #[must_use]
+    pub fn nondeterministic(mut self) -> Report {
+        self.class = Class::Nondeterministic;
         self
     }
 

@@ -82,7 +82,7 @@ impl<'a> Facts<'a> {
         let undone = undone(history);
         for (index, record) in history.records.iter().enumerate() {
             if !undone[index] {
-                reader.read(record.at, record.wall, record.who, &record.what);
+                reader.read(record.at, &record.what);
             }
         }
         reader.finish()
@@ -110,7 +110,8 @@ impl TaskFacts<'_> {
         match definition.trigger {
             Trigger::Cron(_) | Trigger::FixedRate { .. } => {
                 let first = misfire::first(&definition.trigger, made_at);
-                let end = facts.wall(facts.end_ms());
+                // What falls on the very end is not fired any more.
+                let end = facts.wall(facts.end_ms().saturating_sub(1));
                 Some(first.filter(|first| *first <= end).map_or(0, |first| misfire::count_until(&definition.trigger, first, end)))
             }
             Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
@@ -182,8 +183,9 @@ fn undone(history: &History) -> Vec<bool> {
     let mut undone = vec![false; history.records.len()];
     for (index, record) in history.records.iter().enumerate() {
         if let What::TailLost { from } = record.what {
-            for lost in from.min(index)..index {
-                undone[lost] |= history.records[lost].who == Who::Database;
+            let from = from.min(index);
+            for (undone, lost) in undone[from..index].iter_mut().zip(&history.records[from..index]) {
+                *undone |= lost.who == Who::Database;
             }
         }
     }
@@ -238,7 +240,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read(&mut self, at_ms: u64, wall: Timestamp, who: Who, what: &What) {
+    fn read(&mut self, at_ms: u64, what: &What) {
         match what {
             What::Defined { task, definition: Some(definition), .. } => self.defined(at_ms, *task, definition),
             What::Committed(batch) => self.committed(at_ms, batch),
@@ -265,9 +267,7 @@ impl<'a> Reader<'a> {
                     self.facts.faults[span].until_ms = at_ms;
                 }
             }
-            _ => {
-                let _ = (wall, who);
-            }
+            _ => {}
         }
     }
 
@@ -292,7 +292,10 @@ impl<'a> Reader<'a> {
     fn committed(&mut self, at_ms: u64, batch: &Batch) {
         for row in &batch.inserts {
             let Some(&task) = self.by_id.get(&row.task) else { continue };
-            let instance = self.new_instance(at_ms, row.fire_time, row.origin);
+            let mut instance = self.new_instance(at_ms, row.fire_time, row.origin);
+            if let Some((_, phantom)) = self.instances.remove(&row.id) {
+                instance.attempts = phantom.attempts;
+            }
             self.instances.insert(row.id, (task, instance));
             self.row(at_ms, row);
         }

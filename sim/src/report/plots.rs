@@ -274,7 +274,8 @@ impl<'a> Axes<'a> {
         let mut shapes = String::new();
         for cell in &lane.cells {
             let told = format!("{}\n{}", self.span(cell.bucket), tell(cell));
-            let width = self.bucket.max(2.0);
+            // On a phone it is a pixel wide, and must not fall between two.
+            let width = self.bucket.max(3.2);
             rect(&mut shapes, cell_class(cell), cell.bucket as f64 * self.bucket, 8.0, width, HEIGHT - 16.0, Some(&told));
         }
         Row { label: task.name.clone(), hint: task.trigger.clone(), shapes }
@@ -452,7 +453,8 @@ mod tests {
         rect(&mut shapes, "fine", 0.0, 0.0, 1.25, 1.0, Some("<script>alert('1')</script>&\"\u{1b}"));
         assert_eq!(
             shapes,
-            "<rect class=\"fine\" x=\"0\" y=\"0\" width=\"1.25\" height=\"1\"><title>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot; </title></rect>"
+            "<rect class=\"fine\" \
+             x=\"0\" y=\"0\" width=\"1.25\" height=\"1\"><title>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot; </title></rect>"
         );
     }
 }

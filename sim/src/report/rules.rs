@@ -26,6 +26,8 @@ const AMPLIFIED_CALLS_MIN: u64 = 10;
 const TIMED_OUT_PER_MILLE: u64 = 50;
 /// A wait for a worker that is longer than this, and than the interval, is starving.
 const STARVED_MS: u64 = 10 * 60_000;
+/// What had less time than this after the healing may still be on its way.
+const SETTLED_MS_MIN: u64 = 60_000;
 /// Of a thousand instances so many ended wrong.
 const WRONG_PER_MILLE: u64 = 50;
 /// Tasks in the same second.
@@ -40,12 +42,13 @@ pub(super) const FOLLOW_FROM_OVERLOAD: &[&str] = &["discarded", "starved", "unfi
 type Rule = fn(Subject) -> Option<Finding>;
 
 /// The rules about tasks, in the order in which they speak.
-pub(super) const FOR_TASKS: [Rule; 11] = [
+pub(super) const FOR_TASKS: [Rule; 12] = [
     overload,
     discarded,
     replaced,
     never_ran,
     ended_wrong,
+    retries_without_effect,
     not_idempotent,
     timeout_too_short,
     misfire_deadline,
@@ -96,16 +99,18 @@ fn overload(subject: Subject) -> Option<Finding> {
         let lost = match full {
             0 => format!("{} waited, and so they pile up without end", words::count(numbers.limit_reached, "fire")),
             full => format!(
-                "its queue of {max_queue} fills up, and {} of {} ({}) were discarded",
+                "its queue of {max_queue} fills up, and {} of {} ({}) {} discarded",
                 words::thousands(full),
                 words::count(numbers.expected, "fire time"),
-                words::share(full, numbers.expected)
+                words::share(full, numbers.expected),
+                words::was(full)
             ),
         };
         let what = format!("{fires}, but {at_once}: {lost}. The longest wait was {}.", words::duration(numbers.queue_wait.max_ms));
         let fits = mean_ms.div_ceil(interval_ms) + 1;
         let advice = format!(
-            "Fire less often than a run takes, let {fits} run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one."
+            "Fire less often than a run takes, let {fits} run at once if they may overlap, or use \
+             `when_full: discard` if the next fire makes up for a missed one."
         );
         return finding(subject, Severity::Serious, OVERLOAD, "concurrency.max_running", what, advice);
     }
@@ -130,15 +135,17 @@ fn discarded(subject: Subject) -> Option<Finding> {
     let full = outcome(numbers, Outcome::QueueFull);
     let discarded = outcome(numbers, Outcome::LimitReached) + full;
     let share = per_mille(discarded, numbers.expected);
-    if share < DISCARDED_PER_MILLE.0 && full == 0 {
+    // One or two are an accident, whatever share they are.
+    if (share < DISCARDED_PER_MILLE.0 || discarded < 3) && full == 0 {
         return None;
     }
     let why = if full > 0 { "the queue was full" } else { "another run was still in progress" };
     let what = format!(
-        "{} of {} ({}) were discarded because {why}. Runs take up to {}.",
+        "{} of {} ({}) {} discarded because {why}. Runs take up to {}.",
         words::thousands(discarded),
         words::count(numbers.expected, "fire time"),
         words::share(discarded, numbers.expected),
+        words::was(discarded),
         words::duration(numbers.runs.max_ms)
     );
     let severity = if share >= DISCARDED_PER_MILLE.1 || full > 0 { Severity::Serious } else { Severity::Warning };
@@ -158,10 +165,11 @@ fn replaced(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} ({}) were cancelled because the next one came. Runs take up to {}.",
+        "{} of {} ({}) {} cancelled because the next one came. Runs take up to {}.",
         words::thousands(replaced),
         words::count(numbers.fired, "instance"),
         words::share(replaced, numbers.fired),
+        words::was(replaced),
         words::duration(numbers.runs.max_ms)
     );
     let advice = "Fire less often than a run takes: a run that is always replaced never ends. Or use `when_full: discard`.";
@@ -176,8 +184,12 @@ fn never_ran(subject: Subject) -> Option<Finding> {
         return None;
     }
     if numbers.expected == 0 {
-        let hours = words::duration(subject.facts.end_ms());
-        let what = format!("It has no fire time within the {hours} that were rehearsed, so nothing is known of it.");
+        let hours = words::hours(subject.facts.plan.heal_at_ms);
+        let nothing = match definition.trigger {
+            Trigger::Manual => "Nobody triggered it",
+            _ => "It has no fire time",
+        };
+        let what = format!("{nothing} in this rehearsal of {hours}, so nothing is known of it.");
         return finding(
             subject,
             Severity::Note,
@@ -210,8 +222,10 @@ fn ended_wrong(subject: Subject) -> Option<Finding> {
     }
     let share = words::share(wrong, numbers.fired);
     let of = format!("{} of {} ({share}) failed for good", words::thousands(wrong), words::count(numbers.fired, "instance"));
-    let retry = definition(subject)?.policies.retry;
-    match retry.max_attempts {
+    let definition = definition(subject)?;
+    match definition.policies.retry.max_attempts {
+        // That has a rule of its own.
+        Some(2..) if !definition.idempotent => None,
         None => {
             let what = format!("{of}: it has no retries, so the first failure is final.");
             finding(
@@ -231,6 +245,24 @@ fn ended_wrong(subject: Subject) -> Option<Finding> {
     }
 }
 
+/// Retries that never come, because the task is not idempotent.
+fn retries_without_effect(subject: Subject) -> Option<Finding> {
+    let definition = definition(subject)?;
+    let most = definition.policies.retry.max_attempts.filter(|most| *most > 1)?;
+    let failed = subject.report.numbers.in_state(State::Failed.name());
+    if definition.idempotent || failed == 0 {
+        return None;
+    }
+    let what = format!(
+        "{} of {} failed at the first attempt and were not tried again: it has {most} attempts, \
+         but a task that is not idempotent is never repeated.",
+        words::thousands(failed),
+        words::count(subject.report.numbers.fired, "instance")
+    );
+    let advice = "Have the handler use its idempotency key and set `idempotent: true`; or say what is so, with `max_attempts: 1`.";
+    finding(subject, Severity::Warning, "retries-without-effect", "idempotent", what, advice)
+}
+
 /// Dead letters because nobody knows how far a lost attempt got.
 fn not_idempotent(subject: Subject) -> Option<Finding> {
     if definition(subject)?.idempotent {
@@ -241,11 +273,13 @@ fn not_idempotent(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} of {} went to the dead letters and wait for a person: a worker was lost while it may have been at work, and the task is not idempotent.",
+        "{} of {} ended in the dead letters, for a person to look at: a worker was lost while it may \
+         have been at work, and the task is not idempotent.",
         words::thousands(unknown),
         words::count(subject.report.numbers.fired, "instance")
     );
-    let advice = "Have the handler use its idempotency key and set `idempotent: true`; until then make sure that somebody looks at the dead letters.";
+    let advice = "Have the handler use its idempotency key and set `idempotent: true`; until then make sure that \
+     somebody looks at the dead letters.";
     finding(subject, Severity::Warning, "dead-letters-after-loss", "idempotent", what, advice)
 }
 
@@ -280,9 +314,9 @@ fn misfire_deadline(subject: Subject) -> Option<Finding> {
         return None;
     }
     let what = format!(
-        "{} were given up as more than {} late, and that is less than the {} that another scheduler needs to take over.",
-        words::count(passed, "fire time"),
+        "Its deadline of {} gave up {}: it is over before the {} in which another scheduler takes over.",
         words::duration(deadline_ms),
+        words::count(passed, "fire time"),
         words::duration(TAKEOVER_MS)
     );
     let advice = format!("Set the deadline to {} or more.", words::duration(2 * TAKEOVER_MS));
@@ -314,13 +348,17 @@ fn starved(subject: Subject) -> Option<Finding> {
 /// Instances that had not ended when all had been well for a while.
 fn unfinished(subject: Subject) -> Option<Finding> {
     let facts = subject.facts;
+    let settled_ms = facts.end_ms().saturating_sub(facts.plan.heal_at_ms);
+    if settled_ms < SETTLED_MS_MIN {
+        return None;
+    }
     let healed_ms = i64::try_from(facts.plan.heal_at_ms).unwrap_or(i64::MAX);
     let left = subject.task.instances.iter().filter(|instance| !instance.state.is_terminal() && instance.fire_ms < healed_ms);
     let left = left.count() as u64;
     if left == 0 {
         return None;
     }
-    let after = words::duration(facts.end_ms().saturating_sub(facts.plan.heal_at_ms));
+    let after = words::duration(settled_ms);
     let what = format!("{} from before the healing had not ended {after} after it.", words::count(left, "instance"));
     finding(subject, Severity::Warning, "unfinished", "", what, "See in its line of the timeline when it fell behind.")
 }
@@ -398,7 +436,8 @@ pub(super) fn retry_amplification(facts: &Facts, downstream: &DownstreamReport) 
         |task: &super::observe::TaskFacts| task.instances.iter().map(|instance| instance.attempts.len().saturating_sub(1)).sum::<usize>();
     let worst = facts.tasks.iter().filter(calls).rev().max_by_key(|task| retries(task))?;
     let advice = format!(
-        "Most of them come from `{}`: let it wait longer with `retry.first` and `cap`, spread with `jitter: full`, or give up sooner with `max_attempts`.",
+        "Most of them come from `{}`: let it wait longer with `retry.first` and `cap`, spread with \
+         `jitter: full`, or give up sooner with `max_attempts`.",
         worst.name
     );
     let about = Some(downstream.name.clone());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Class, DownstreamReport, Numbers, Report, TaskReport, words};
+use super::{Class, DownstreamReport, Judged, Numbers, Report, TaskReport, words};
 
 /// The page is not wider than this.
 const WIDTH: usize = 100;
@@ -24,9 +24,10 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "{}\n", headline(report))?;
     writeln!(page, "{}", summary(report))?;
     for verdict in &report.verdicts {
-        let (sign, rest) = match &verdict.violation {
-            None => ("held    ", String::new()),
-            Some(violation) => ("VIOLATED", format!(": {}", clean(violation))),
+        let (sign, rest) = match &verdict.judged {
+            Judged::Held => ("held    ", String::new()),
+            Judged::Unknown(why) => ("unknown ", format!(": {}", clean(why))),
+            Judged::Violated(witness) => ("VIOLATED", format!(": {}", clean(witness))),
         };
         writeln!(page, "  {sign} {}{rest}", clean(&verdict.property))?;
     }
@@ -51,11 +52,13 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
 /// How it went, in a sentence.
 pub(super) fn headline(report: &Report) -> String {
     let violated: Vec<&str> =
-        report.verdicts.iter().filter(|verdict| verdict.violation.is_some()).map(|verdict| verdict.property.as_str()).collect();
-    let held = report.verdicts.len() - violated.len();
+        report.verdicts.iter().filter(|verdict| verdict.violation().is_some()).map(|verdict| verdict.property.as_str()).collect();
+    let held = report.verdicts.iter().filter(|verdict| verdict.judged == Judged::Held).count() as u64;
+    let unknown = report.verdicts.len() as u64 - held - violated.len() as u64;
     match report.class {
         Class::Held if report.verdicts.is_empty() => "No promise was judged.".to_owned(),
-        Class::Held => format!("All {} were held.", words::count(held as u64, "promise")),
+        Class::Held if unknown == 0 => format!("All {} were held.", words::count(held, "promise")),
+        Class::Held => format!("{} {} held; of {unknown} nothing can be said.", words::count(held, "promise"), words::was(held)),
         Class::SafetyViolated | Class::LivenessViolated => {
             format!("{} violated: {}.", words::count(violated.len() as u64, "promise"), violated.join(", "))
         }
@@ -69,10 +72,11 @@ fn summary(report: &Report) -> String {
     let about = &report.about;
     let shape = format!("{}, {}", words::count(about.schedulers as u64, "scheduler"), words::count(about.workers as u64, "worker"));
     let mut text = format!(
-        "  {} of {} fired, {} dropped on record; {} succeeded, {} ended wrong, {} unfinished\n",
+        "  {} of {} fired, {} dropped on record, {} undecided; {} succeeded, {} ended wrong, {} unfinished\n",
         words::thousands(*fired),
         words::count(*expected, "fire time"),
         words::thousands(report.total.dropped_total()),
+        words::thousands(report.total.undecided()),
         words::thousands(report.total.in_state("succeeded")),
         words::thousands(report.total.gone_wrong()),
         words::thousands(*unfinished)
@@ -145,7 +149,7 @@ fn downstreams(report: &Report) -> String {
             words::times(*amplification_per_mille),
             words::thousands(*usual_per_minute),
             words::thousands(*peak_per_minute),
-            words::clock(report.about.starts_at, *peak_at_ms),
+            if *calls == 0 { "-".to_owned() } else { words::clock(report.about.starts_at, *peak_at_ms) },
         ]);
     }
     trimmed(&table)

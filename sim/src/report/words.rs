@@ -10,7 +10,7 @@ pub(super) fn duration(ms: u64) -> String {
     };
     match ms {
         0..1_000 => format!("{ms}ms"),
-        1_000..60_000 if ms / 100 % 10 == 0 => format!("{}s", ms / 1_000),
+        1_000..60_000 if (ms / 100).is_multiple_of(10) => format!("{}s", ms / 1_000),
         1_000..60_000 => format!("{}.{}s", ms / 1_000, ms / 100 % 10),
         60_000..3_600_000 => pair(ms / 60_000, "m", ms / 1_000 % 60, "s"),
         3_600_000..86_400_000 => pair(ms / 3_600_000, "h", ms / 60_000 % 60, "m"),
@@ -31,6 +31,11 @@ pub(super) fn count(number: u64, noun: &str) -> String {
         None => format!("{noun}s"),
     };
     format!("{} {noun}", thousands(number))
+}
+
+/// What goes with a number of things.
+pub(super) fn was(number: u64) -> &'static str {
+    if number == 1 { "was" } else { "were" }
 }
 
 /// A number with commas.

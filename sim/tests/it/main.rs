@@ -3,6 +3,7 @@
 mod accounted;
 mod attempts;
 mod day;
+mod findings;
 mod fires;
 mod heal;
 mod misfires;
@@ -10,6 +11,7 @@ mod mutilated;
 mod pages;
 mod regressions;
 mod rehearsal;
+mod reports;
 mod requests;
 mod retries;
 mod rows;

@@ -60,7 +60,7 @@ fn faults_come_a_few_an_hour_over_the_whole_time_and_some_last() {
     for seed in 0..20 {
         let plan = plan(&Options { seed, ..Options::default() });
         let count = plan.faults.len();
-        assert!((24..=200).contains(&count), "{count} faults in a day");
+        assert!((24..=140).contains(&count), "{count} faults in a day");
         for hours in (0..24).step_by(4) {
             let (from, until) = (hours * HOUR, (hours + 4) * HOUR);
             assert!(plan.faults.iter().any(|fault| (from..until).contains(&fault.at_ms)), "no fault from hour {hours} on");

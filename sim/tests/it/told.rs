@@ -178,6 +178,11 @@ impl Story {
         self.becomes(id, until_ms, becomes, cause);
     }
 
+    /// The row of the last instance that was made.
+    pub(crate) fn row(&self) -> InstanceRow {
+        self.rows.last_key_value().map(|(_, row)| row.clone()).expect("an instance was made")
+    }
+
     /// Fire times are dropped.
     pub(crate) fn dropped(&mut self, task: &str, at_ms: u64, outcome: Outcome, count: u64) {
         let task = id_of(self.index(task));
