@@ -129,7 +129,8 @@ pub const BANK: &[Row] = &[
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"]).known(4),
     row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(1),
     row(Store(StoreGuard::StateAndFenceOnUpdate), &["audit.unbroken", "state.legal", "state.terminal_final"])
-        .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder)]),
+        .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder), Core(Guard::LeaseTrusted)])
+        .aimed(Aim::DoubtfulLeases),
     row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]),
     row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]),
     row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]),

@@ -22,8 +22,9 @@ use tokio::sync::mpsc;
 use crate::history::Who;
 use crate::world::env::{Env, chance};
 
-/// How long a side waits for anything at all before it takes the other one for dead: what keepalive does.
-const SILENCE_MAX: Duration = Duration::from_secs(25);
+/// How long a side waits for anything at all before it takes the other one for dead: what keepalive does. Longer than a worker's lease, so
+/// that what was said before it ended may still come.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How long a worker waits before it dials again.
 const REDIAL_AFTER: Duration = Duration::from_millis(500);
 

@@ -78,7 +78,9 @@ fn select(env: &Env, nodes: &Nodes, on: Selector) -> Vec<Arc<Node>> {
 }
 
 fn record_links(env: &Env, on: &[Arc<Node>], fault: &Fault, what: What) {
-    if fault.kind.family(true) == Family::Network {
+    // A connection that breaks is made again at once, and a frame that comes twice is dropped.
+    let is_harmless = matches!(fault.kind, FaultKind::Reset | FaultKind::Duplicate { .. });
+    if fault.kind.family(true) == Family::Network && !is_harmless {
         on.iter().for_each(|node| env.record(node.who, what.clone()));
     }
 }
