@@ -319,8 +319,9 @@ impl Scheduler {
         received: u64,
         running: &BTreeSet<(InstanceId, Fence)>,
     ) {
-        let was_ours = self.partition(id.partition()).was_ours();
         let account_from = self.workers.of_connection(connection).map_or(0, |worker| worker.account_from);
+        let Some(fence) = self.instances.get(&id).map(|live| live.row.fence) else { return };
+        let is_ours = self.partition(id.partition()).gave_out(fence);
         let Some(live) = self.instances.get_mut(&id) else { return };
         if running.contains(&(id, live.row.fence)) {
             return;
@@ -335,7 +336,7 @@ impl Scheduler {
         }
         // An assignment that another owner sent may still be on its way, over a connection that this replica knows nothing of. What is
         // idempotent is given out again, and the fence sorts out the rest.
-        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || was_ours;
+        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || is_ours;
         let is_same_life = guard!(Guard::WorkerLivesApart, live.row.worker.as_ref().is_some_and(|worker| worker.life == life));
         if is_sure && is_same_life && live.row.state == State::Dispatched {
             // In one life a worker forgets nothing, so it never had this.
