@@ -184,6 +184,7 @@ impl Scheduler {
         let worker = &self.workers.list[index];
         let connection = worker.connection.expect("candidates are connected");
         let live = self.instances.get_mut(&id).expect("looked up above");
+        let stray = live.stray.take().map(|connection| (connection, live.row.fence));
         live.row.attempt += 1;
         live.row.fence = fence;
         live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
@@ -192,6 +193,9 @@ impl Scheduler {
         live.change(State::Dispatched, Cause::Assigned, self.now.wall);
         self.workers.hold(index, id);
         self.mark_instance(id);
+        if let Some((connection, fence)) = stray {
+            self.hold_message(id.partition(), connection, ToWorker::Cancel { instance: id, fence });
+        }
         self.hold_assignment(id, fence, connection);
     }
 
@@ -358,6 +362,8 @@ impl Scheduler {
             if live.cancel.is_some() {
                 self.send(connection, ToWorker::Cancel { instance: id, fence });
             }
+        } else if let Some(live) = self.instances.get_mut(&id).filter(|live| live.row.fence == fence && !live.row.state.is_terminal()) {
+            live.stray = Some(connection);
         } else if self.is_owned(id.partition())
             && !self.is_being_ended(id)
             && self.instances.get(&id).is_none_or(|live| live.row.fence != fence)

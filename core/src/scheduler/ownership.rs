@@ -525,6 +525,7 @@ impl Scheduler {
             timer: None,
             sent: Sent::Unknown,
             cancel: None,
+            stray: None,
             cancel_requests: Vec::new(),
         };
         match state {
