@@ -65,6 +65,8 @@ pub(super) struct Partition {
     ours_above: u64,
     /// Its commits that are known to be durable.
     confirmed_seq: u64,
+    /// When it was read.
+    loaded_at: Monotonic,
 }
 
 /// The replicas that are alive.
@@ -139,6 +141,11 @@ impl Partition {
             self.phase = Phase::FreeUntil(now + ACQUIRE_RETRY.saturating_mul(1 << self.refusals.min(6)));
         }
         self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// When it was read.
+    pub(super) fn loaded_at(&self) -> Monotonic {
+        self.loaded_at
     }
 
     /// Whether this replica has given this fence out. What others have given out may still be on its way to a worker, over connections that
@@ -395,11 +402,13 @@ impl Scheduler {
 
     pub(super) fn snapshot_loaded(&mut self, id: PartitionId, epoch: Epoch, snapshot: Snapshot) {
         self.load_ended();
+        let now = self.now.monotonic;
         let partition = self.partition(id);
         if partition.phase != Phase::Loading || partition.epoch != epoch {
             return;
         }
         partition.phase = Phase::Owned;
+        partition.loaded_at = now;
         let mut tasks = Vec::with_capacity(snapshot.tasks.len());
         for record in snapshot.tasks {
             tasks.push(record.task);
