@@ -1,7 +1,9 @@
 //! The commands.
 
 mod bank;
+mod fingerprints;
 mod probes;
+mod regressions;
 mod rehearse;
 mod replay;
 mod shrink;
@@ -42,8 +44,12 @@ enum Command {
     Bank(bank::Arguments),
     /// Counts the places that runs came through: none may be left out.
     Probes(probes::Arguments),
-    /// Runs seed after seed for hours, and keeps what fails.
+    /// Runs seed after seed for hours.
     Soak(soak::Arguments),
+    /// Runs the plans that once failed.
+    Regressions(regressions::Arguments),
+    /// Checks that a seed gives the same run each time.
+    Fingerprints(fingerprints::Arguments),
 }
 
 /// Runs the program.
@@ -63,6 +69,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Bank(arguments) => bank::run(&arguments),
         Command::Probes(arguments) => probes::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Regressions(arguments) => regressions::run(&arguments),
+        Command::Fingerprints(arguments) => fingerprints::run(&arguments),
     }
 }
 

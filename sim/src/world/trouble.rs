@@ -7,6 +7,7 @@ use std::time::Duration;
 use madsim::net::NetSim;
 use punctual_core::ids::PartitionId;
 use punctual_core::inbox::Submission;
+use punctual_core::instance::State;
 use punctual_core::limits;
 
 use crate::history::{What, Who};
@@ -150,7 +151,11 @@ fn begin(env: &Arc<Env>, on: &[Arc<Node>], index: usize, fault: &Fault) {
             lock(&env.database).step_clock(at, by);
         }
         FaultKind::WakeUpsDown => {
-            let has_delayed = lock(&env.database).data().live.iter().count() > 0;
+            let has_delayed = {
+                let database = lock(&env.database);
+                let data = database.data();
+                data.live.iter().any(|id| data.instances[id].state == State::Waiting && data.instances[id].due_at.is_some())
+            };
             if has_delayed {
                 env.probe("wake_ups.flushed_with_work_waiting");
             }
