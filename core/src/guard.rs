@@ -43,10 +43,6 @@ pub enum Guard {
     WorkerLivesApart,
     /// The wait before an attempt is capped.
     BackoffCapped,
-    /// A cancellation ends the attempt that it names, not a later one.
-    FenceOnCancel,
-    /// A lease is trusted from before it was asked for, less a margin.
-    LeaseFromRequest,
     /// A commit whose outcome is unknown is not carried out again.
     UnknownCommitNotRepeated,
     /// A cancellation stays in the inbox until its instance has ended.
@@ -57,7 +53,7 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 23] = [
+    pub const ALL: [Guard; 21] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -76,8 +72,6 @@ impl Guard {
         Guard::HeartbeatsWithinLease,
         Guard::WorkerLivesApart,
         Guard::BackoffCapped,
-        Guard::FenceOnCancel,
-        Guard::LeaseFromRequest,
         Guard::UnknownCommitNotRepeated,
         Guard::CancelKeptUntilEnd,
         Guard::StepBackMovesNoCursor,

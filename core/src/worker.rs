@@ -282,17 +282,10 @@ impl WorkerNode {
                 link.received += 1;
                 self.assigned(connection, assignment);
             }
-            ToWorker::Cancel { instance, fence } => self.cancel(instance, fence),
+            ToWorker::Cancel { instance, fence } => self.stop((instance, fence), Why::Cancelled),
             ToWorker::Acknowledge { instance, fence } => {
                 self.reports.remove(&(instance, fence));
             }
-        }
-    }
-
-    fn cancel(&mut self, instance: InstanceId, fence: Fence) {
-        let Some(attempt) = self.running.get(&instance) else { return };
-        if guard!(Guard::FenceOnCancel, attempt.assignment.fence == fence) {
-            self.stop(attempt.key(), Why::Cancelled);
         }
     }
 

@@ -151,7 +151,11 @@ impl Cast<'_> {
         let kind = match self.draw.below(12) {
             0..=1 => FaultKind::Isolate,
             2..=3 => FaultKind::CutOutgoing,
-            4..=5 => FaultKind::CutIncoming,
+            4 => FaultKind::CutIncoming,
+            5 => {
+                let on = self.owner();
+                return self.lasting(FaultKind::CutFromDatabase, on);
+            }
             6..=7 => FaultKind::Delay { ms: *self.draw.pick(&[50, 200, 1_000, 4_000, 9_500, 15_000]) },
             8 => FaultKind::Lose { per_mille: self.draw.between(1, 30) as u32 * 10 },
             9..=10 => FaultKind::Duplicate { per_mille: self.draw.between(1, 50) as u32 * 10 },

@@ -176,6 +176,8 @@ pub enum FaultKind {
     CutOutgoing,
     /// Nothing gets through from the others to the node.
     CutIncoming,
+    /// Nothing gets through between the node and the database, either way. All others it reaches.
+    CutFromDatabase,
     /// Messages of the node take this much longer.
     Delay {
         /// In milliseconds.
@@ -442,6 +444,7 @@ impl FaultKind {
             FaultKind::Isolate
             | FaultKind::CutOutgoing
             | FaultKind::CutIncoming
+            | FaultKind::CutFromDatabase
             | FaultKind::Delay { .. }
             | FaultKind::Lose { .. }
             | FaultKind::Duplicate { .. }

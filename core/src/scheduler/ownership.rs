@@ -312,7 +312,7 @@ impl Scheduler {
         if commit_seq < known || epoch <= epoch_before {
             self.tail_was_lost(id, known, commit_seq);
         }
-        let trusted_until = trusted_until(requested_at, self.now.monotonic);
+        let trusted_until = trusted_until(requested_at);
         if trusted_until <= self.now.monotonic {
             // The answer was so long under way that it is worth nothing.
             self.partition(id).phase = Phase::Free;
@@ -372,7 +372,7 @@ impl Scheduler {
     }
 
     pub(super) fn leases_renewed(&mut self, requested_at: Monotonic, asked: &[(PartitionId, Epoch)], lost: &[PartitionId]) {
-        let trusted_until = trusted_until(requested_at, self.now.monotonic);
+        let trusted_until = trusted_until(requested_at);
         for (id, epoch) in asked {
             let partition = self.partition(*id);
             if !partition.holds_lease() || partition.epoch != *epoch {
@@ -591,9 +591,6 @@ impl Scheduler {
     }
 }
 
-fn trusted_until(requested_at: Monotonic, now: Monotonic) -> Monotonic {
-    if guard!(Guard::LeaseFromRequest, false) {
-        return now + limits::PARTITION_LEASE;
-    }
+fn trusted_until(requested_at: Monotonic) -> Monotonic {
     requested_at + limits::PARTITION_LEASE - limits::PARTITION_LEASE_MARGIN
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::load;
-use crate::plan::{Fault, FaultKind, Plan, Selector};
+use crate::plan::{Call, CallKind, Fault, FaultKind, Plan, Selector};
 
 /// What is done to a drawn plan, so that a guard matters in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,10 @@ pub enum Aim {
     SlowMessages,
     /// Workers die just after they have begun, before anybody knows, and come back at once.
     DeadOnArrival,
+    /// Owners stand still for longer than their leases.
+    PausedOwners,
+    /// Owners that have nothing to do are cut off from the database, and workers connect anew all the time.
+    IdleStaleOwners,
     /// The database's answers come late or not at all, and workers connect anew all the time.
     DoubtfulLeases,
 }
@@ -55,6 +59,17 @@ impl Aim {
                 let lasts_ms = plan.heal_at_ms - 10_000;
                 plan.faults.push(Fault { at_ms: 5_000, lasts_ms, kind: FaultKind::Delay { ms: 3_000 }, on: Selector::AllWorkers });
             }
+            Aim::PausedOwners => {
+                plan.shape.schedulers = 3;
+                plan.calls.clear();
+                plan.faults.clear();
+                repeat(plan, 18_000, |number| (FaultKind::Pause, 13_000, Selector::Owner(number)));
+            }
+            Aim::IdleStaleOwners => {
+                by_hand_only(plan);
+                repeat(plan, 50_000, |number| (FaultKind::CutFromDatabase, 45_000, Selector::Owner(number)));
+                repeat(plan, 3_000, |_| (FaultKind::Reset, 0, Selector::AllWorkers));
+            }
             Aim::DoubtfulLeases => {
                 plan.shape.schedulers = 3;
                 plan.shape.workers = plan.shape.workers.max(2);
@@ -69,6 +84,30 @@ impl Aim {
         }
         plan.horizon_ms = plan.heal_at_ms + load::settling_ms(plan);
     }
+}
+
+/// Several schedulers, tasks that are fired by hand all the time and run for a while, and nothing else.
+fn by_hand_only(plan: &mut Plan) {
+    plan.shape.schedulers = 3;
+    plan.shape.workers = plan.shape.workers.max(2);
+    plan.shape.slots = 16;
+    every(plan, |task| {
+        let name = task["name"].clone();
+        let handler = task["handler"].clone();
+        task.clear();
+        task.extend([("name".into(), name), ("handler".into(), handler), ("trigger".into(), json!("manual"))]);
+        task.insert("concurrency".into(), json!({ "max_running": 50 }));
+    });
+    for task in &mut plan.tasks {
+        task.handler.takes_ms = (6_000, 15_000);
+        task.handler.fails_per_mille = 0;
+        task.handler.obeys_after_ms = Some(0);
+    }
+    let tasks = plan.tasks.len();
+    let times = (1_000..plan.heal_at_ms).step_by(1_000).enumerate();
+    let what = |number: usize| CallKind::Trigger { task: number % tasks, delay_ms: None, key: None };
+    plan.calls = times.map(|(number, at_ms)| Call { at_ms, what: what(number) }).collect();
+    plan.faults.clear();
 }
 
 fn every(plan: &mut Plan, change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {

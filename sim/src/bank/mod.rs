@@ -104,38 +104,44 @@ use Flaw::{Core, Store};
 
 /// The bank.
 pub const BANK: &[Row] = &[
-    row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(11),
-    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages),
+    row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(10007),
+    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(10072),
     row(Core(Guard::SpeakAfterCommit), &["speak.after_commit"]).known(1),
-    row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(2),
-    row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"]).known(33),
-    row(Core(Guard::CursorMovesWithFiring), &["fire.accounted"]),
-    row(Core(Guard::MisfireScan), &["misfire.by_policy"]),
-    row(Core(Guard::ConcurrencyLimit), &["limit.held"]),
-    row(Core(Guard::AttemptsBounded), &["retry.bounded"]),
-    row(Core(Guard::NotIdempotentNotRepeated), &["effect.once"]),
-    row(Core(Guard::InboxOnce), &["lease.exclusive"]),
-    row(Core(Guard::LeaseTrusted), &["result.kept", "cancel.meant"]).aimed(Aim::DoubtfulLeases),
-    row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]),
-    row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff),
-    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(15),
-    row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]),
-    row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival),
-    row(Core(Guard::BackoffCapped), &["retry.bounded"]),
-    row(Core(Guard::LeaseFromRequest), &["result.kept", "cancel.meant"]).aimed(Aim::DoubtfulLeases),
-    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]),
-    row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]),
-    row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock),
-    row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"]).known(4),
-    row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(1),
+    row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(10001),
+    row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"])
+        .with(&[Core(Guard::LeaseTrusted)])
+        .aimed(Aim::PausedOwners)
+        .known(10000),
+    row(Core(Guard::CursorMovesWithFiring), &["fire.accounted"]).known(10000),
+    row(Core(Guard::MisfireScan), &["misfire.by_policy"]).known(1),
+    row(Core(Guard::ConcurrencyLimit), &["limit.held"]).known(10000),
+    row(Core(Guard::AttemptsBounded), &["retry.bounded"]).known(10000),
+    row(Core(Guard::NotIdempotentNotRepeated), &["effect.once"]).known(10000),
+    row(Core(Guard::InboxOnce), &["lease.exclusive"]).known(10001),
+    row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(20),
+    row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
+    row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
+    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
+    row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(10001),
+    row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
+    row(Core(Guard::BackoffCapped), &["retry.bounded"]).known(10005),
+    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(11),
+    row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]).known(10001),
+    row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
+    row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
+        .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
+        .aimed(Aim::PausedOwners)
+        .known(10000),
+    row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(2),
     row(Store(StoreGuard::StateAndFenceOnUpdate), &["audit.unbroken", "state.legal", "state.terminal_final"])
         .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder), Core(Guard::LeaseTrusted)])
-        .aimed(Aim::DoubtfulLeases),
-    row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]),
-    row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]),
-    row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]),
-    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(121),
-    row(Store(StoreGuard::ReadsFromPrimary), &["lease.exclusive"]).in_profile(Profile::LostTail).known(1),
+        .aimed(Aim::DoubtfulLeases)
+        .known(10085),
+    row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]).known(10000),
+    row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]).known(10001),
+    row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]).known(10000),
+    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(80),
+    row(Store(StoreGuard::ReadsFromPrimary), &["lease.exclusive"]).in_profile(Profile::LostTail).known(10000),
 ];
 
 /// The places of the world that a sweep must have come through, besides the core's own.

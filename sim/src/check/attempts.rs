@@ -30,7 +30,7 @@ pub(super) fn exclusive(facts: &Facts<'_>) -> Verdict {
                     .map_or(0, |definition| definition.policies.timeout.grace.0);
                 let allowed = grace.saturating_add(OVERLAP_SLACK_MS).saturating_add(one_way_slack(facts, younger.began_at));
                 if overlap > allowed {
-                    case.violated(|| {
+                    case.violated_unless_undone(facts.was_undone(older.instance), || {
                         format!(
                             "instance {}: the handlers under fences {} and {} ran side by side for {overlap} ms, allowed are {allowed} \
                              (records {} and {})",

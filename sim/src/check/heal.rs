@@ -101,6 +101,9 @@ fn schedulers(facts: &Facts<'_>, recent: u64, case: &mut Case) {
 pub(super) fn rate(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     let Some(healed) = facts.healed_at() else { return Verdict::Unknown("the run never healed".into()) };
+    if facts.clocks.database_was_set() {
+        return Verdict::Unknown("the database's clock was set: loops go on at their pace, and their fire times by another clock".into());
+    }
     let (begin, end) = (healed.saturating_add(SETTLE_MS), facts.end.saturating_sub(SETTLE_MS));
     if begin >= end {
         return Verdict::Unknown(format!("the run ended {} ms after it had healed", facts.end - healed.min(facts.end)));

@@ -12,7 +12,8 @@
 //! - `fire.no_duplicate`: a handler had begun of a firing that was undone, and the fire time was fired again;
 //! - `effect.once`: the instance was written by a batch that was undone, so that its id or fences may have been given out twice;
 //! - `submit.durable`: the entry of an accepted call was undone;
-//! - `fence.monotone`: one of the two attempts was dispatched by a batch that was undone.
+//! - `fence.monotone`: one of the two attempts was dispatched by a batch that was undone;
+//! - `attempt.exclusive`: the store has forgotten an attempt that goes on.
 //!
 //! # Clocks
 //!

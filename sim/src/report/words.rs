@@ -129,6 +129,7 @@ pub(super) fn fault(fault: &Fault, downstreams: &[&str]) -> String {
         FaultKind::Isolate => "cut off".to_owned(),
         FaultKind::CutOutgoing => "cut off, outgoing".to_owned(),
         FaultKind::CutIncoming => "cut off, incoming".to_owned(),
+        FaultKind::CutFromDatabase => "cut off from the database".to_owned(),
         FaultKind::Delay { ms } => format!("messages {} late", duration(ms)),
         FaultKind::Lose { per_mille } => format!("{} of messages lost", percent(per_mille)),
         FaultKind::Duplicate { per_mille } => format!("{} of messages doubled", percent(per_mille)),

@@ -68,6 +68,7 @@ pub(super) fn number_of(kind: FaultKind) -> Option<(u64, u64)> {
         | FaultKind::Isolate
         | FaultKind::CutOutgoing
         | FaultKind::CutIncoming
+        | FaultKind::CutFromDatabase
         | FaultKind::Reset
         | FaultKind::DatabaseDown
         | FaultKind::Failover

@@ -10,7 +10,7 @@ use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Clock, Signals, Wake};
 use rand_core::RngCore;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc};
 
 use crate::bank::Flaw;
 use crate::history::{Recorder, What, Who};
@@ -26,6 +26,7 @@ pub(super) struct NodeTrouble {
     pub(super) drift: Option<(i64, u64)>,
     pub(super) outgoing_cut: u32,
     pub(super) incoming_cut: u32,
+    pub(super) database_cut: u32,
     pub(super) delay_ms: u64,
     pub(super) lose_per_mille: u32,
     pub(super) duplicate_per_mille: u32,
@@ -61,8 +62,8 @@ pub(super) struct Env {
     pub(super) trouble: Mutex<WorldTrouble>,
     schedulers: Vec<Mutex<NodeTrouble>>,
     workers: Vec<Mutex<NodeTrouble>>,
-    /// Connections of a node break when its number changes.
-    resets: BTreeMap<Who, watch::Sender<u64>>,
+    /// Connections of a node break when something comes here. Not a watch channel: that wakes its listeners in an order of its own.
+    resets: BTreeMap<Who, broadcast::Sender<()>>,
     /// Where the loops of the schedulers that run listen.
     pub(super) inboxes: Mutex<Vec<Option<mpsc::Sender<ToSchedulerNode>>>>,
     /// By task name.
@@ -105,7 +106,7 @@ impl Env {
             trouble: Mutex::default(),
             schedulers: (0..schedulers).map(|_| Mutex::default()).collect(),
             workers: (0..workers).map(|_| Mutex::default()).collect(),
-            resets: nodes.map(|who| (who, watch::Sender::new(0))).collect(),
+            resets: nodes.map(|who| (who, broadcast::Sender::new(1))).collect(),
             inboxes: Mutex::new(vec![None; schedulers]),
             handlers,
             busy: Mutex::new(vec![0; workers]),
@@ -164,11 +165,12 @@ impl Env {
 
     /// Breaks the connections of a node.
     pub(super) fn reset(&self, who: Who) {
-        self.resets[&who].send_modify(|number| *number += 1);
+        // Where there is no connection there is nothing to break.
+        let _ = self.resets[&who].send(());
     }
 
-    /// Changes when the connections of a node break.
-    pub(super) fn resets_of(&self, who: Who) -> watch::Receiver<u64> {
+    /// Hears when the connections of a node break.
+    pub(super) fn resets_of(&self, who: Who) -> broadcast::Receiver<()> {
         self.resets[&who].subscribe()
     }
 

@@ -154,7 +154,7 @@ async fn pump<S, D, F, E>(
     loop {
         tokio::select! {
             biased;
-            _ = resets.changed() => return,
+            _ = resets.recv() => return,
             read = stream.read_buf(&mut arrived) => {
                 // The end of a stream is never a success: whoever is at the other end may have crashed.
                 if !matches!(read, Ok(count) if count > 0) {

@@ -115,6 +115,7 @@ fn begin(env: &Arc<Env>, on: &[Arc<Node>], index: usize, fault: &Fault) {
             change(&|node| node.incoming_cut += 1);
             on.iter().for_each(|node| network.clog_node_in(node.id()));
         }
+        FaultKind::CutFromDatabase => change(&|node| node.database_cut += 1),
         FaultKind::Delay { ms } => change(&|node| node.delay_ms += ms),
         FaultKind::Lose { per_mille } => change(&|node| node.lose_per_mille += per_mille),
         FaultKind::Duplicate { per_mille } => change(&|node| node.duplicate_per_mille += per_mille),
@@ -189,6 +190,7 @@ fn end(env: &Arc<Env>, on: &[Arc<Node>], fault: &Fault) {
                 }
             }
         }
+        FaultKind::CutFromDatabase => change(&|node| node.database_cut -= 1),
         FaultKind::Delay { ms } => change(&|node| node.delay_ms -= ms),
         FaultKind::Lose { per_mille } => change(&|node| node.lose_per_mille -= per_mille),
         FaultKind::Duplicate { per_mille } => change(&|node| node.duplicate_per_mille -= per_mille),
