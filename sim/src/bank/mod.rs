@@ -118,7 +118,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::AttemptsBounded), &["retry.bounded"]).known(10000),
     row(Core(Guard::NotIdempotentNotRepeated), &["effect.once"]).known(10000),
     row(Core(Guard::InboxOnce), &["lease.exclusive"]).known(10001),
-    row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(20),
+    row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(23),
     row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
     row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
