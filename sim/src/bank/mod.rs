@@ -135,7 +135,7 @@ pub const BANK: &[Row] = &[
     row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(2),
     row(Store(StoreGuard::StateAndFenceOnUpdate), &["audit.unbroken", "state.legal", "state.terminal_final"])
         .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder), Core(Guard::LeaseTrusted)])
-        .aimed(Aim::DoubtfulLeases)
+        .aimed(Aim::PausedOwners)
         .known(10085),
     row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]).known(10000),
     row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]).known(10001),
