@@ -2,7 +2,7 @@ use punctual_core::guard::Guard;
 use punctual_sim::bank::Flaw;
 use punctual_sim::model::StoreGuard;
 use punctual_sim::swarm::{Profile, swarm};
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
                         if seed >= arguments.seeds {
                             return;
                         }
-                        let trial = Trial::of(&swarm(seed, &options), &set);
+                        let trial = Trial::of(World::Rehearsal, &swarm(seed, &options), &set);
                         hits.fetch_add(trial.hits.values().sum::<u64>(), Ordering::Relaxed);
                         for failure in trial.failures() {
                             let mut found = found.lock().unwrap();

@@ -6,7 +6,7 @@ use punctual_sim::check::Verdict;
 use punctual_sim::regressions::Regression;
 use punctual_sim::show;
 use punctual_sim::swarm::{Profile, swarm};
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Ok(seed) => swarm(seed, &Profile::from_name(&arguments.profile).expect("a profile").swarm()),
         Err(_) => Regression::load(std::path::Path::new(&arguments.what)).expect("a plan").plan,
     };
-    let trial = Trial::of(&plan, &[]);
+    let trial = Trial::of(World::Rehearsal, &plan, &[]);
     if arguments.history {
         println!("{}", serde_json::to_string_pretty(&plan).unwrap());
         for (index, record) in trial.history.records.iter().enumerate() {

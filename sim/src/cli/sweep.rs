@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use punctual_sim::swarm::{Profile, swarm};
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
                         return;
                     }
                     let plan = swarm(seed, &options);
-                    let trial = Trial::of(&plan, &[]);
+                    let trial = Trial::of(World::Rehearsal, &plan, &[]);
                     virtual_ms.fetch_add(plan.horizon_ms, Ordering::Relaxed);
                     records.fetch_add(trial.history.records.len() as u64, Ordering::Relaxed);
                     for (name, hits) in &trial.probes {
