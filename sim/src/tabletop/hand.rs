@@ -151,15 +151,20 @@ impl World {
         self.submit(name, vec![Submission { key: None, payload: None, delay: delay.map(Millis) }])
     }
 
-    /// Fires a task by hand so many times, in one call.
+    /// Fires a task by hand so many times, in one call. One that was removed takes it, too: whoever asks may not have heard of that.
     ///
     /// # Panics
     ///
-    /// Where there is no such task.
+    /// Where there never was such a task.
     pub fn submit(&mut self, name: &str, submissions: Vec<Submission>) -> InboxId {
         let call = self.asked(Ask::Trigger { task: Arc::from(name), key: None });
-        let submitted = self.database.trigger(self.at(), name, &Arc::from("ops"), None, submissions);
-        self.answered(call, submitted).expect("the task is there")
+        let (at, by, task) = (self.at(), Arc::from("ops"), self.task_id(name));
+        let submitted = if self.is_defined(name) {
+            self.database.trigger(at, name, &by, None, submissions)
+        } else {
+            Submitted::Accepted { entry: self.database.put_trigger(at, name, &by, task, submissions) }
+        };
+        self.answered(call, submitted).expect("it was accepted")
     }
 
     /// Writes a trigger of a task that nobody has defined.
@@ -320,8 +325,7 @@ impl World {
 
     /// The plan that this run, driven by hand, is judged against.
     fn plan_so_far(&self) -> Plan {
-        let shape =
-            Shape { schedulers: self.replicas.len(), workers: self.workers.len(), slots: SLOTS, partitions: self.partitions };
+        let shape = Shape { schedulers: self.replicas.len(), workers: self.workers.len(), slots: SLOTS, partitions: self.partitions };
         let tasks = self.data().names.keys().map(|name| {
             let longest = self.longest_runs.get(name).copied().unwrap_or(1_000);
             let handler =

@@ -9,6 +9,7 @@ use punctual_core::ids::ConnectionId;
 use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_core::{scheduler, worker};
 
+use crate::history::{What, Who};
 use crate::tabletop::{Delivery, World};
 use crate::trouble::{REDIAL_AFTER_MS, SILENCE_MAX_MS};
 
@@ -68,6 +69,9 @@ impl World {
             } else {
                 self.connect_to(worker, replica);
             }
+        }
+        if std::mem::take(&mut self.workers[worker].disconnected) {
+            self.record(Who::Worker(worker), What::Mended);
         }
     }
 
@@ -276,31 +280,40 @@ impl World {
 
     /// What goes to this worker waits on the way.
     pub fn hold_messages_to(&mut self, worker: usize) {
+        if !std::mem::replace(&mut self.workers[worker].held, true) {
+            self.record(Who::Worker(worker), What::Cut);
+        }
         self.links.values_mut().filter(|link| link.worker == worker).for_each(|link| link.end(Side::Worker).is_held = true);
     }
 
     /// It does no longer.
     pub fn let_messages_through_to(&mut self, worker: usize) {
+        if std::mem::take(&mut self.workers[worker].held) {
+            self.record(Who::Worker(worker), What::Mended);
+        }
         self.links.values_mut().filter(|link| link.worker == worker).for_each(|link| link.end(Side::Worker).is_held = false);
         self.let_through();
     }
 
-    /// Its connections break, with what is under way on them, and both sides are told.
+    /// Its connections break, with what is under way on them, and both sides are told. Nobody dials again by itself.
     pub fn disconnect(&mut self, worker: usize) {
+        if !std::mem::replace(&mut self.workers[worker].disconnected, true) {
+            self.record(Who::Worker(worker), What::Cut);
+        }
         self.drop_links(|link| link.worker == worker);
     }
 
     /// Nothing gets through any more, and nobody is told: a cable that was pulled.
     pub fn silence(&mut self, worker: usize) {
         if !std::mem::replace(&mut self.workers[worker].silent, true) {
-            self.record(crate::history::Who::Worker(worker), crate::history::What::Cut);
+            self.record(Who::Worker(worker), What::Cut);
         }
     }
 
     /// The cable is back.
     pub fn unsilence(&mut self, worker: usize) {
         if std::mem::take(&mut self.workers[worker].silent) {
-            self.record(crate::history::Who::Worker(worker), crate::history::What::Mended);
+            self.record(Who::Worker(worker), What::Mended);
             self.disconnect(worker);
             self.connect(worker);
         }

@@ -44,6 +44,10 @@ pub struct Worker {
     pub drained: bool,
     /// Nothing gets through, and neither side is told.
     pub silent: bool,
+    /// Driven by hand: its connections were broken, and nobody has dialled again.
+    pub(super) disconnected: bool,
+    /// Driven by hand: what goes to it waits on the way.
+    pub(super) held: bool,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Delivery>,
     pub(super) timeout: Option<u64>,
@@ -83,6 +87,8 @@ impl World {
             draining: false,
             drained: false,
             silent: false,
+            disconnected: false,
+            held: false,
             paused: false,
             waiting: VecDeque::new(),
             timeout: None,

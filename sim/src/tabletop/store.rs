@@ -49,7 +49,12 @@ pub(super) struct Ask {
 
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
-    Replica { index: usize, life: u64, id: ReplicaId, command: Command },
+    Replica {
+        index: usize,
+        life: u64,
+        id: ReplicaId,
+        command: Command,
+    },
     /// One of the plan's callers.
     Caller(usize),
 }

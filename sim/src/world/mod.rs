@@ -49,9 +49,7 @@ pub fn run(plan: &Plan, flaws: &[Flaw]) -> Outcome {
     };
     match running.expect("a thread").join() {
         Ok(outcome) => outcome,
-        Err(panic) => {
-            Outcome { history: recorder.take(), probes: BTreeMap::new(), hits: BTreeMap::new(), crash: Some(words_of(&*panic)) }
-        }
+        Err(panic) => Outcome { history: recorder.take(), probes: BTreeMap::new(), hits: BTreeMap::new(), crash: Some(words_of(&*panic)) },
     }
 }
 

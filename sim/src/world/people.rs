@@ -98,10 +98,7 @@ impl Caller {
         let name = self.name(task);
         let call = self.asked(Ask::Define { task: name.clone() });
         let asked_for = name.clone();
-        let done = self
-            .connection
-            .ask(true, move |database, at| calls::define(database, at, &asked_for, definition))
-            .await;
+        let done = self.connection.ask(true, move |database, at| calls::define(database, at, &asked_for, definition)).await;
         self.answered(call, &answer_of(done), punctual_core::ids::partition_of(&name, self.env.plan.shape.partitions));
     }
 
