@@ -7,7 +7,7 @@ use rand_core::RngCore;
 
 use crate::history::Who;
 use crate::model::Database;
-use crate::plan::{FaultKind, Knobs, Selector, Shape};
+use crate::plan::{Family, FaultKind, Knobs, Selector, Shape};
 
 /// How long a node that is stopped in good order has for it.
 pub(crate) const PATIENCE_MS: u64 = 30_000;
@@ -15,8 +15,9 @@ pub(crate) const PATIENCE_MS: u64 = 30_000;
 pub(crate) const ANSWER_TIMEOUT_MS: u64 = 5_000;
 /// How long it takes until somebody notices that its question is gone with its connection.
 pub(crate) const NOTICED_AFTER_MS: u64 = 1_000;
-/// How long a side of a connection waits for anything at all before it takes the other one for dead: what keepalive does.
-pub(crate) const SILENCE_MAX_MS: u64 = 25_000;
+/// How long a side of a connection waits for anything at all before it takes the other one for dead: what keepalive does. Longer than a
+/// worker's lease, so that what was said before it ended may still come.
+pub(crate) const SILENCE_MAX_MS: u64 = 60_000;
 /// How long a worker waits before it dials again.
 pub(crate) const REDIAL_AFTER_MS: u64 = 500;
 
@@ -164,6 +165,11 @@ pub(crate) fn select(on: Selector, shape: Shape, database: &Database, busy: &[us
         Selector::AllWorkers => workers().collect(),
         Selector::Everybody => schedulers().chain(workers()).collect(),
     }
+}
+
+/// Whether this goes on record as a cut. A connection that breaks is made again at once, and a frame that comes twice is dropped.
+pub(crate) fn is_on_record_as_cut(kind: FaultKind) -> bool {
+    kind.family(true) == Family::Network && !matches!(kind, FaultKind::Reset | FaultKind::Duplicate { .. })
 }
 
 /// How long the way to the database takes there and back, and what goes wrong on it.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use punctual_core::time::{Monotonic, Now, Timestamp};
+use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 
 use crate::ports::Clock;
 
@@ -48,9 +48,22 @@ impl Clock for SystemClock {
 #[derive(Debug)]
 pub struct StoreClock<C> {
     own: Arc<C>,
-    /// What the store's clock showed at that moment of the monotonic one.
-    known: Mutex<Option<(Timestamp, Monotonic)>>,
+    known: Mutex<Option<Known>>,
 }
+
+/// What is known of the store's clock.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// What it showed, or a little more,
+    showed: Timestamp,
+    /// at this moment of the monotonic clock,
+    at: Monotonic,
+    /// and how much more at most.
+    within: Millis,
+}
+
+/// A clock that is known within this is known well.
+const WELL: Millis = Millis(1_000);
 
 impl<C: Clock> StoreClock<C> {
     /// A clock of which the store has not told anything yet.
@@ -62,14 +75,20 @@ impl<C: Clock> StoreClock<C> {
     pub fn told(&self, told: Timestamp, asked_at: Monotonic) {
         let now = self.own.now().monotonic;
         let latest = told.saturating_add(now.since(asked_at));
+        let within = now.since(asked_at);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_consistent = known.is_some_and(|(base, at)| {
-            let shown = base.saturating_add(now.since(at));
-            told <= shown && shown <= latest
-        });
-        if !is_consistent {
-            *known = Some((told, now));
+        match &mut *known {
+            Some(known) if (told..=latest).contains(&known.showed.saturating_add(now.since(known.at))) => {
+                known.within = known.within.min(within);
+            }
+            known => *known = Some(Known { showed: told, at: now, within }),
         }
+    }
+
+    /// Whether the store's clock is known within a second. While answers take longer than that, it may be behind by as much, and what is
+    /// fired then is late.
+    pub fn is_known_well(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|known| known.within <= WELL)
     }
 }
 
@@ -77,7 +96,7 @@ impl<C: Clock> Clock for StoreClock<C> {
     fn now(&self) -> Now {
         let own = self.own.now();
         match *self.known.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some((base, at)) => Now { wall: base.saturating_add(own.monotonic.since(at)), monotonic: own.monotonic },
+            Some(known) => Now { wall: known.showed.saturating_add(own.monotonic.since(known.at)), monotonic: own.monotonic },
             None => own,
         }
     }
@@ -85,8 +104,6 @@ impl<C: Clock> Clock for StoreClock<C> {
 
 #[cfg(test)]
 mod tests {
-    use punctual_core::time::Millis;
-
     use super::*;
 
     #[derive(Debug, Default)]
@@ -126,6 +143,17 @@ mod tests {
         own.0.lock().expect("not poisoned").1 = 300;
         clock.told(Timestamp(1_210), Monotonic(205));
         assert_eq!(clock.now().wall, Timestamp(1_299), "a worse one that agrees is not");
+    }
+
+    #[test]
+    fn it_is_known_well_once_an_answer_came_within_a_second() {
+        let (own, clock) = set(0, 10_000);
+        assert!(!clock.is_known_well());
+        clock.told(Timestamp(90_000), Monotonic(5_000));
+        assert!(!clock.is_known_well());
+        own.0.lock().expect("not poisoned").1 = 11_000;
+        clock.told(Timestamp(91_000), Monotonic(10_000));
+        assert!(clock.is_known_well());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome};
@@ -26,6 +26,9 @@ const EVENTS_AT_ONCE: usize = 64;
 /// First and longest wait before the store is tried again.
 const STORE_RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
+/// A replica that doesn't know the time within a second asks so often before it makes do with what it knows.
+const BEATS_FOR_THE_TIME: u32 = 10;
+
 /// Reading the store fails.
 const READS: u8 = 1;
 /// Writing to the store fails.
@@ -47,6 +50,8 @@ struct World<S, C, G, O> {
     answers: mpsc::UnboundedSender<Event>,
     /// What of the store has failed last: [`READS`] and [`WRITES`].
     store_fails: Arc<AtomicU8>,
+    /// Beats that were too slow to tell the time well.
+    beats: Arc<AtomicU32>,
 }
 
 impl<S, C, G, O> Clone for World<S, C, G, O> {
@@ -59,6 +64,7 @@ impl<S, C, G, O> Clone for World<S, C, G, O> {
             observer: self.observer.clone(),
             answers: self.answers.clone(),
             store_fails: self.store_fails.clone(),
+            beats: self.beats.clone(),
         }
     }
 }
@@ -76,7 +82,7 @@ pub async fn run<S: Store, C: Clock, G: Signals, O: Observer>(
     let (answers, mut answered) = mpsc::unbounded_channel();
     let clock = Arc::new(StoreClock::new(clock));
     let machine = Scheduler::new(config.clone(), clock.now());
-    let world = World { config, store, clock, signals, observer, answers, store_fails: Arc::default() };
+    let world = World { config, store, clock, signals, observer, answers, store_fails: Arc::default(), beats: Arc::default() };
     let mut node = SchedulerNode { machine, world, links: BTreeMap::new() };
     node.handle(Event::Tick);
     loop {
@@ -222,6 +228,11 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
                 self.recovered(WRITES);
                 if let Some(now) = beat.now {
                     self.clock.told(now, before.monotonic);
+                    // Nothing is owned, and so nothing fired, before the time is known; but a store that is always slow is no reason to
+                    // do nothing for ever.
+                    if !self.clock.is_known_well() && self.beats.fetch_add(1, Ordering::Relaxed) < BEATS_FOR_THE_TIME {
+                        return;
+                    }
                 }
                 self.answer(Event::MembersSeen { members: beat.members });
             }

@@ -26,6 +26,8 @@ pub(super) struct Workers {
     holders: FxHashMap<InstanceId, usize>,
     /// Places in the list whose worker is gone for good.
     free: Vec<usize>,
+    /// When to ask for accounts once more.
+    account_again_at: Option<Monotonic>,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,9 @@ impl Worker {
         self.slots.saturating_sub(self.held.len())
     }
 }
+
+/// So long after a partition was taken over, what the owner before has sent may still be on its way to a worker that does not know of it.
+const IN_FLIGHT_GRACE: Millis = Millis(5_000);
 
 /// How long a worker that gave an assignment back gets nothing more; each further time twice as long, up to 32 times this.
 const RETURN_PAUSE: Millis = Millis(500);
@@ -184,6 +189,7 @@ impl Scheduler {
         let worker = &self.workers.list[index];
         let connection = worker.connection.expect("candidates are connected");
         let live = self.instances.get_mut(&id).expect("looked up above");
+        let stray = live.stray.take().map(|connection| (connection, live.row.fence));
         live.row.attempt += 1;
         live.row.fence = fence;
         live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
@@ -192,6 +198,9 @@ impl Scheduler {
         live.change(State::Dispatched, Cause::Assigned, self.now.wall);
         self.workers.hold(index, id);
         self.mark_instance(id);
+        if let Some((connection, fence)) = stray {
+            self.hold_message(id.partition(), connection, ToWorker::Cancel { instance: id, fence });
+        }
         self.hold_assignment(id, fence, connection);
     }
 
@@ -319,15 +328,25 @@ impl Scheduler {
         received: u64,
         running: &BTreeSet<(InstanceId, Fence)>,
     ) {
-        let was_ours = self.partition(id.partition()).was_ours();
         let account_from = self.workers.of_connection(connection).map_or(0, |worker| worker.account_from);
+        let Some(fence) = self.instances.get(&id).map(|live| live.row.fence) else { return };
+        let now = self.now.monotonic;
+        let partition = self.partition(id.partition());
+        let (is_ours, settles_at) = (partition.gave_out(fence), partition.loaded_at() + IN_FLIGHT_GRACE);
         let Some(live) = self.instances.get_mut(&id) else { return };
         if running.contains(&(id, live.row.fence)) {
             return;
         }
+        let is_same_life = guard!(Guard::WorkerLivesApart, live.row.worker.as_ref().is_some_and(|worker| worker.life == life));
         let may_be_on_its_way = match live.sent {
             Sent::NotYet => return,
             Sent::Over(over, place) => over == connection && place > received,
+            // The owner before may have sent it just before it handed over. It will have come by the time that is asked again.
+            Sent::Unknown if !is_ours && is_same_life && now < settles_at => {
+                let again_at = &mut self.workers.account_again_at;
+                *again_at = Some(again_at.map_or(settles_at, |at| at.max(settles_at)));
+                true
+            }
             Sent::Unknown => received < account_from,
         };
         if !guard!(Guard::AccountCoversAssignment, !may_be_on_its_way) {
@@ -335,8 +354,7 @@ impl Scheduler {
         }
         // An assignment that another owner sent may still be on its way, over a connection that this replica knows nothing of. What is
         // idempotent is given out again, and the fence sorts out the rest.
-        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || was_ours;
-        let is_same_life = guard!(Guard::WorkerLivesApart, live.row.worker.as_ref().is_some_and(|worker| worker.life == life));
+        let is_sure = live.sent != Sent::Unknown || live.definition.idempotent || is_ours;
         if is_sure && is_same_life && live.row.state == State::Dispatched {
             // In one life a worker forgets nothing, so it never had this.
             probe!("attempt.never_received");
@@ -357,6 +375,8 @@ impl Scheduler {
             if live.cancel.is_some() {
                 self.send(connection, ToWorker::Cancel { instance: id, fence });
             }
+        } else if let Some(live) = self.instances.get_mut(&id).filter(|live| live.row.fence == fence && !live.row.state.is_terminal()) {
+            live.stray = Some(connection);
         } else if self.is_owned(id.partition())
             && !self.is_being_ended(id)
             && self.instances.get(&id).is_none_or(|live| live.row.fence != fence)
@@ -384,6 +404,9 @@ impl Scheduler {
     /// Workers that have not been heard of for their lease have lost what they held.
     pub(super) fn look_after_workers(&mut self) {
         let now = self.now.monotonic;
+        if self.workers.account_again_at.take_if(|at| *at <= now).is_some() {
+            self.ask_workers_for_accounts();
+        }
         let silent: Vec<_> = (0..self.workers.list.len())
             .filter(|index| !self.workers.list[*index].held.is_empty() && self.workers.list[*index].lease_until <= now)
             .collect();

@@ -273,6 +273,7 @@ impl Scheduler {
             timer: None,
             sent: Sent::NotYet,
             cancel: None,
+            stray: None,
             cancel_requests: Vec::new(),
         };
         live.change(state, cause, self.now.wall).detail = detail;

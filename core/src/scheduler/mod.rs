@@ -309,6 +309,9 @@ struct Live {
     sent: Sent,
     /// Set once the current attempt was asked to end.
     cancel: Option<(Cause, Option<Arc<str>>)>,
+    /// The worker that was taken for lost has come back and is still at it. Its success counts until somebody else is given the instance; then
+    /// it is told to end.
+    stray: Option<ConnectionId>,
     /// The inbox entries that asked for it. They are applied with the instance's end: until then a new owner has to find them.
     cancel_requests: Vec<InboxId>,
 }

@@ -61,10 +61,12 @@ pub(super) struct Partition {
     renewal_asked_at: Monotonic,
     /// Commits of it that were refused in a row.
     refusals: u32,
-    /// Nobody else has owned it since this replica last did.
-    was_ours: bool,
+    /// Numbers of the sequence above this one were given out by this replica: nobody else has owned the partition since.
+    ours_above: u64,
     /// Its commits that are known to be durable.
     confirmed_seq: u64,
+    /// When it was read.
+    loaded_at: Monotonic,
 }
 
 /// The replicas that are alive.
@@ -141,8 +143,15 @@ impl Partition {
         self.refusals = self.refusals.saturating_add(1);
     }
 
-    pub(super) fn was_ours(&self) -> bool {
-        self.was_ours
+    /// When it was read.
+    pub(super) fn loaded_at(&self) -> Monotonic {
+        self.loaded_at
+    }
+
+    /// Whether this replica has given this fence out. What others have given out may still be on its way to a worker, over connections that
+    /// this replica knows nothing of.
+    pub(super) fn gave_out(&self, fence: Fence) -> bool {
+        fence.0 > self.ours_above
     }
 
     fn holds_lease(&self) -> bool {
@@ -294,7 +303,10 @@ impl Scheduler {
     pub(super) fn lease_granted(&mut self, id: PartitionId, epoch: Epoch, commit_seq: u64, sequence: u64, requested_at: Monotonic) {
         let partition = self.partition(id);
         let (known, epoch_before) = (partition.confirmed_seq, partition.epoch);
-        partition.was_ours = epoch_before.0 > 0 && epoch.0 == epoch_before.0 + 1;
+        let was_ours = epoch_before.0 > 0 && epoch.0 == epoch_before.0 + 1;
+        if !was_ours {
+            partition.ours_above = partition.sequence.max(sequence);
+        }
         partition.epoch = epoch;
         partition.confirmed_seq = commit_seq;
         if commit_seq < known || epoch <= epoch_before {
@@ -354,7 +366,8 @@ impl Scheduler {
     /// The store has forgotten what it had confirmed.
     fn tail_was_lost(&mut self, partition: PartitionId, known: u64, found: u64) {
         probe!("tail.lost");
-        self.partition(partition).was_ours = false;
+        let lost = self.partition(partition);
+        lost.ours_above = lost.sequence;
         self.commands.push_back(Command::Alert(Alert::TailLost { partition, known, found }));
     }
 
@@ -389,11 +402,13 @@ impl Scheduler {
 
     pub(super) fn snapshot_loaded(&mut self, id: PartitionId, epoch: Epoch, snapshot: Snapshot) {
         self.load_ended();
+        let now = self.now.monotonic;
         let partition = self.partition(id);
         if partition.phase != Phase::Loading || partition.epoch != epoch {
             return;
         }
         partition.phase = Phase::Owned;
+        partition.loaded_at = now;
         let mut tasks = Vec::with_capacity(snapshot.tasks.len());
         for record in snapshot.tasks {
             tasks.push(record.task);
@@ -411,20 +426,21 @@ impl Scheduler {
         }
         // An edit that nobody has applied yet may have been made before the cursors come.
         self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
-        let mut interrupted = false;
+        let (mut interrupted, mut is_takeover) = (false, false);
         let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
             if row.id.partition() != id || row.state.is_terminal() {
                 continue;
             }
             interrupted |= row.state.is_with_worker();
+            is_takeover |= row.state.is_with_worker() && !self.partition(id).gave_out(row.fence);
             busy_tasks.insert(row.task);
             self.adopt_instance(row, definition);
         }
         for task in busy_tasks {
             self.take_up_limit(task);
         }
-        if interrupted && !self.partition(id).was_ours {
+        if is_takeover {
             probe!("takeover.with_attempts_in_flight");
         }
         if interrupted {
@@ -518,6 +534,7 @@ impl Scheduler {
             timer: None,
             sent: Sent::Unknown,
             cancel: None,
+            stray: None,
             cancel_requests: Vec::new(),
         };
         match state {

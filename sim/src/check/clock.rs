@@ -33,6 +33,8 @@ impl Clocks {
                 }
             }
             match record.what {
+                // It knows the time from answers that take this long: what it takes up may move by as much.
+                What::Started { .. } if matches!(record.who, Who::Scheduler(_)) && slow_near(plan, record.at) => were_touched = true,
                 What::ClockStepped { by } if by != 0 && !matches!(record.who, Who::Worker(_) | Who::Client) => {
                     were_touched = true;
                     apart = apart.saturating_add(by.unsigned_abs());
@@ -75,3 +77,16 @@ impl Clocks {
         self.database_set.is_some_and(|set| set < record)
     }
 }
+
+/// Whether the database's answers take longer than a second about then.
+fn slow_near(plan: &Plan, at: u64) -> bool {
+    let is_slow = |fault: &&Fault| match fault.kind {
+        FaultKind::DatabaseSlow { ms } | FaultKind::Delay { ms } => ms >= 500,
+        _ => false,
+    };
+    let begins = |fault: &Fault| fault.at_ms <= at + SLOW_START_MS && fault.at_ms + fault.lasts_ms >= at;
+    plan.faults.iter().filter(is_slow).any(begins)
+}
+
+/// How long a scheduler may look for the time when it starts.
+const SLOW_START_MS: u64 = 60_000;

@@ -117,6 +117,8 @@ pub const CATALOGUE: &[Property] = &[
     property("inbox.once", "an inbox entry is applied once, and its effect is in the same batch", inbox::once),
     property("submit.durable", "what was accepted is there, what was refused is not, and a key has one entry", inbox::durable),
     property("result.kept", "what a worker has done is not done again for want of a listener", results::kept),
+    property("cancel.meant", "a handler that is asked to end had reason to", results::cancels_are_meant),
+    property("state.begun", "an instance is running only once its handler has begun", results::begun),
     property("retry.bounded", "attempts are as many, and as far apart, as the policy says", retries::bounded),
     property("timeout.enforced", "no handler runs on after its timeout and grace", attempts::timeout_enforced),
     property("limit.held", "no instance starts beyond the task's limit", limits::held),

@@ -1,9 +1,10 @@
-//! `result.kept`: what a worker has done is not done again for want of a listener.
+//! `result.kept`, `cancel.meant` and `state.begun`: what owners make of what workers do.
 
 use std::collections::BTreeMap;
 
+use punctual_core::definition::Blocking;
 use punctual_core::ids::ReplicaId;
-use punctual_core::instance::{Cause, Transition};
+use punctual_core::instance::{Cause, State, Transition};
 use punctual_core::protocol::End;
 
 use crate::check::facts::Facts;
@@ -12,6 +13,9 @@ use crate::history::{Record, What, Who};
 
 /// How long before a result its worker, and who did not hear of it, must have been undisturbed: more than a worker's lease.
 const QUIET_MS: u64 = 40_000;
+
+/// How close to its timeout a handler's end may be taken for one.
+const CLOSE_MS: u64 = 1_000;
 
 /// When nodes were down, stood still, or could not be reached.
 struct Disturbances(BTreeMap<Who, Vec<(u64, u64)>>);
@@ -94,6 +98,67 @@ pub(super) fn kept(facts: &Facts<'_>) -> Verdict {
                     run.instance, run.fence, run.worker, commit.batch.replica, again.row.fence, commit.record
                 )
             });
+        }
+    }
+    case.verdict()
+}
+
+/// A handler that was asked to end, and did, had reason to: its instance was cancelled, replaced or its task removed; its time was over; its
+/// fence was no longer the one in the store; or its worker may have heard of nobody for its lease.
+pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    let disturbances = Disturbances::of(facts.records, facts.end);
+    let schedulers = facts.plan.shape.schedulers;
+    for run in &facts.runs {
+        let Some((record, Some(End::Cancelled))) = run.ended else { continue };
+        let Some(row) = facts.row_at(run.instance, record) else { continue };
+        let is_current = row.fence == run.fence && row.state.is_with_worker();
+        if !is_current || facts.was_undone(run.instance) {
+            continue;
+        }
+        let Some(definition) = facts.definition(row.task, row.version) else { continue };
+        let at = facts.records[record].at;
+        // By the policy of whatever version is in force.
+        let edits = facts.task(row.task).map_or(&[][..], |task| &task.edits);
+        let may_be_replaced =
+            edits.iter().filter_map(|edit| edit.definition).any(|definition| definition.policies.concurrency.blocking == Blocking::Replace);
+        let is_over = definition.policies.timeout.after.is_some_and(|after| at - run.began_at >= after.0.saturating_sub(CLOSE_MS));
+        let was_asked = facts.records[..record].iter().any(|record| match &record.what {
+            What::CancelSubmitted { instance, .. } => *instance == run.instance,
+            What::Defined { task, definition, .. } => *task == row.task && definition.is_none(),
+            _ => false,
+        });
+        let from = at.saturating_sub(QUIET_MS);
+        let hears_somebody = (0..schedulers).any(|scheduler| disturbances.is_quiet(Who::Scheduler(scheduler), from, at));
+        let may_be_fenced = !hears_somebody || !disturbances.is_quiet(Who::Worker(run.worker), from, at);
+        if !may_be_replaced && !is_over && !was_asked && !may_be_fenced {
+            case.violated(|| {
+                format!(
+                    "instance {} under fence {} on worker {} was asked to end while it was the one in the store (record {record})",
+                    run.instance, run.fence, run.worker
+                )
+            });
+        }
+    }
+    case.verdict()
+}
+
+/// An instance is running only once its handler has begun.
+pub(super) fn begun(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    for version in &facts.versions {
+        let commit = facts.commit_of(version);
+        let known = version.before.map_or(0, |before| facts.versions[before].row.transitions.len());
+        for step in version.row.transitions.iter().skip(known).filter(|step| step.to == State::Running) {
+            let runs = facts.runs_of(version.row.id);
+            if !runs.iter().any(|run| run.fence == step.fence && run.began < commit.record) {
+                case.violated(|| {
+                    format!(
+                        "instance {} is running under fence {}, and no handler has begun (record {})",
+                        version.row.id, step.fence, commit.record
+                    )
+                });
+            }
         }
     }
     case.verdict()

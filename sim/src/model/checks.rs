@@ -12,10 +12,8 @@ use crate::model::data::Data;
 /// A check of the store that safety rests on. Each can be switched off, to show that something fails without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreGuard {
-    /// A batch is refused under an epoch that is not the partition's.
-    EpochOnCommit,
-    /// A batch is refused where the lease is not its replica's.
-    OwnerOnCommit,
+    /// A batch is refused where a lease is not its replica's under its epoch.
+    LeaseOnCommit,
     /// A batch is refused where the partition doesn't have exactly one commit less than the batch says.
     CommitsInOrder,
     /// An update is refused where the row has another state or fence.
@@ -34,9 +32,8 @@ pub enum StoreGuard {
 
 impl StoreGuard {
     /// Every guard.
-    pub const ALL: [StoreGuard; 9] = [
-        StoreGuard::EpochOnCommit,
-        StoreGuard::OwnerOnCommit,
+    pub const ALL: [StoreGuard; 8] = [
+        StoreGuard::LeaseOnCommit,
         StoreGuard::CommitsInOrder,
         StoreGuard::StateAndFenceOnUpdate,
         StoreGuard::FiringsUnique,
@@ -97,10 +94,10 @@ impl Data {
             };
             let (epoch, commits) = (lease.epoch, lease.commit_seq);
             // What was given up is nobody's, under whatever epoch.
-            if !guards.check(StoreGuard::EpochOnCommit, epoch == check.epoch && lease.owner.is_some()) {
+            if !guards.check(StoreGuard::LeaseOnCommit, epoch == check.epoch && lease.owner.is_some()) {
                 return Err(format!("partition {partition} is not held under epoch {} any more", check.epoch));
             }
-            if !guards.check(StoreGuard::OwnerOnCommit, lease.owner.as_ref() == Some(&batch.replica)) {
+            if !guards.check(StoreGuard::LeaseOnCommit, lease.owner.as_ref() == Some(&batch.replica)) {
                 return Err(format!("partition {partition} is held by {}", lease.owner.clone().unwrap_or_default()));
             }
             if !guards.check(StoreGuard::CommitsInOrder, commits + 1 == check.commit_seq) {

@@ -17,11 +17,11 @@ use crate::bank::{self, Flaw, PROBES};
 use crate::behaviour::Behaviours;
 use crate::calls::{self, AGAIN_AFTER_MS, Failed, answer_of};
 use crate::history::{Answer, Ask as Asked, Recorder, What, Who};
-use crate::plan::{Call, CallKind, Family, FaultKind, Plan};
+use crate::plan::{Call, CallKind, FaultKind, Plan};
 use crate::tabletop::links::Side;
 use crate::tabletop::store::{Ask, Asker};
 use crate::tabletop::{Delivery, World};
-use crate::trouble::{NodeTrouble, PATIENCE_MS, Way, WorldTrouble, between, chance, select};
+use crate::trouble::{NodeTrouble, PATIENCE_MS, Way, WorldTrouble, between, chance, is_on_record_as_cut, select};
 
 /// Something of the plan that happens.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ pub(super) enum PlayEvent {
     CalledAgain(usize),
     Healed,
 }
+
+/// Beats in which a replica asks for the time before it makes do with what it knows, as in the driver.
+const BEATS_FOR_THE_TIME: u32 = 10;
 
 /// What only a world has that carries a plan out.
 pub(super) struct Play {
@@ -72,6 +75,8 @@ struct Node {
 struct NodeClock {
     own: Arc<Shown>,
     of_store: StoreClock<Shown>,
+    /// Beats that were too slow to tell the time well.
+    slow_beats: u32,
 }
 
 /// A clock that shows what it was told.
@@ -86,7 +91,7 @@ impl Clock for Shown {
 impl NodeClock {
     fn new() -> NodeClock {
         let own = Arc::new(Shown(Mutex::new(Now { wall: Timestamp(0), monotonic: Monotonic(0) })));
-        NodeClock { of_store: StoreClock::new(own.clone()), own }
+        NodeClock { of_store: StoreClock::new(own.clone()), own, slow_beats: 0 }
     }
 
     fn show(&self, now: Now) {
@@ -273,13 +278,19 @@ impl World {
         clock.of_store.now()
     }
 
-    /// The database has told a scheduler what its clock shows.
-    pub(super) fn clock_told(&mut self, replica: usize, told: Option<Timestamp>, asked_at: Monotonic) {
-        let now = self.now_of(replica);
-        if let (Some(play), Some(told)) = (&self.play, told) {
-            debug_assert_eq!(play.clocks[replica].own.now().monotonic, now.monotonic);
-            play.clocks[replica].of_store.told(told, asked_at);
+    /// The database has told a scheduler what its clock shows; answers whether it goes on with that. Nothing is owned before the time is
+    /// known, as in the driver.
+    pub(super) fn clock_told(&mut self, replica: usize, told: Option<Timestamp>, asked_at: Monotonic) -> bool {
+        // So that its own clock shows the present.
+        self.now_of(replica);
+        let (Some(play), Some(told)) = (&mut self.play, told) else { return true };
+        let clock = &mut play.clocks[replica];
+        clock.of_store.told(told, asked_at);
+        if clock.of_store.is_known_well() || clock.slow_beats >= BEATS_FOR_THE_TIME {
+            return true;
         }
+        clock.slow_beats += 1;
+        false
     }
 
     pub(super) fn happen(&mut self, event: PlayEvent) {
@@ -333,7 +344,7 @@ impl World {
         let busy: Vec<_> = self.workers.iter().map(|worker| worker.running.len()).collect();
         let on = select(fault.on, plan.shape, &self.database, &busy);
         self.record(Who::World, What::FaultBegan(index));
-        if fault.kind.family(true) == Family::Network {
+        if is_on_record_as_cut(fault.kind) {
             on.iter().for_each(|who| self.record(*who, What::Cut));
         }
         let at = self.at();
@@ -388,7 +399,7 @@ impl World {
             FaultKind::DatabaseClockStep { by } => self.database.step_clock(at, -by),
             _ => {}
         }
-        if fault.kind.family(true) == Family::Network {
+        if is_on_record_as_cut(fault.kind) {
             on.iter().for_each(|who| self.record(*who, What::Mended));
         }
         self.record(Who::World, What::FaultEnded(index));

@@ -280,7 +280,9 @@ impl World {
         let requested_at = Monotonic(asked_at);
         match (command, done) {
             (Command::Beat, Ok(Done::Beat(beat))) => {
-                self.clock_told(index, beat.now, requested_at);
+                if !self.clock_told(index, beat.now, requested_at) {
+                    return;
+                }
                 self.tell_replica(index, Event::MembersSeen { members: beat.members });
             }
             (Command::AcquireLeases { partitions: mut asked, .. }, done) => {

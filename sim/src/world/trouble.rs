@@ -10,8 +10,8 @@ use punctual_core::limits;
 
 use crate::calls;
 use crate::history::{What, Who};
-use crate::plan::{Family, Fault, FaultKind, Selector};
-use crate::trouble::{self, PATIENCE_MS};
+use crate::plan::{Fault, FaultKind, Selector};
+use crate::trouble::{self, PATIENCE_MS, is_on_record_as_cut};
 use crate::world::env::{Env, lock};
 use crate::world::nodes::{Node, Nodes};
 use crate::world::people::Caller;
@@ -54,7 +54,7 @@ fn select(env: &Env, nodes: &Nodes, on: Selector) -> Vec<Arc<Node>> {
 }
 
 fn record_links(env: &Env, on: &[Arc<Node>], fault: &Fault, what: What) {
-    if fault.kind.family(true) == Family::Network {
+    if is_on_record_as_cut(fault.kind) {
         on.iter().for_each(|node| env.record(node.who, what.clone()));
     }
 }

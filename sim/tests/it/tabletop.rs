@@ -50,10 +50,10 @@ fn one_seed_gives_one_history() {
 }
 
 #[test]
-fn a_store_that_does_not_look_at_epochs_is_found_out() {
+fn a_store_that_does_not_look_at_leases_is_found_out() {
     let families = [Family::NodePause, Family::NodeCrash, Family::Network].into();
     let options = Swarm { always: families, ..Swarm::default() };
-    let flaws = [StoreGuard::EpochOnCommit, StoreGuard::OwnerOnCommit, StoreGuard::CommitsInOrder].map(Flaw::Store);
+    let flaws = [StoreGuard::LeaseOnCommit, StoreGuard::CommitsInOrder].map(Flaw::Store);
     let is_found = (0..50).any(|seed| !Trial::of(World::Tabletop, &swarm(seed, &options), &flaws).failures().is_empty());
     assert!(is_found, "nothing fails without it");
 }

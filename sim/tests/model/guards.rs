@@ -46,7 +46,7 @@ where
 
 #[test]
 fn the_epoch_keeps_an_old_owner_out() {
-    let refusal = noticed(StoreGuard::EpochOnCommit, async |store, mut old, row| {
+    let refusal = noticed(StoreGuard::LeaseOnCommit, async |store, mut old, row| {
         // The same replica, in another life.
         Owner::take(store, "a", all_partitions(), START.saturating_add(TTL)).await;
         let mut batch = old.batch();
@@ -58,7 +58,7 @@ fn the_epoch_keeps_an_old_owner_out() {
 
 #[test]
 fn the_owner_keeps_another_replica_out() {
-    let refusal = noticed(StoreGuard::OwnerOnCommit, async |_, mut owner, row| {
+    let refusal = noticed(StoreGuard::LeaseOnCommit, async |_, mut owner, row| {
         let mut batch = owner.batch();
         batch.updates.push(ended(&row, State::Succeeded, START));
         batch.replica = ReplicaId("b".into());
