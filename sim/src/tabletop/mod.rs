@@ -258,9 +258,9 @@ impl World {
     fn deliver(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Request(_) if self.store_is_held => self.held.push(delivery),
-            Delivery::Request(request) => self.reach_database(request),
+            Delivery::Request(request) => self.reach_database(*request),
             Delivery::Reply(reply) => self.reach_asker(*reply),
-            Delivery::Unheard(ask) => self.finish(ask, Err(crate::calls::Failed::NoAnswer)),
+            Delivery::Unheard(ask) => self.finish(*ask, Err(crate::calls::Failed::NoAnswer)),
             Delivery::Again(ask) => self.ask(ask),
             Delivery::ToReplica(replica, life, event) => {
                 if self.replicas[replica].life == life {

@@ -370,11 +370,7 @@ impl World {
                 }
             }
             FaultKind::DatabaseClockStep { by } => self.database.step_clock(at, by),
-            FaultKind::WakeUpsDown => {
-                if !self.data().live.is_empty() {
-                    self.probe("wake_ups.flushed_with_work_waiting");
-                }
-            }
+            FaultKind::WakeUpsDown if !self.data().live.is_empty() => self.probe("wake_ups.flushed_with_work_waiting"),
             FaultKind::Flood { task, count } => self.flood(index, task, count),
             _ => {}
         }

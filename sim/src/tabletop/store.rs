@@ -136,8 +136,8 @@ impl World {
         self.send(way.there_ms, Delivery::Request(Box::new(Request { ask: *ask, way, is_given_up })));
     }
 
-    pub(super) fn reach_database(&mut self, request: Box<Request>) {
-        let Request { ask, way, is_given_up } = *request;
+    pub(super) fn reach_database(&mut self, request: Request) {
+        let Request { ask, way, is_given_up } = request;
         let ask = Box::new(ask);
         if self.play.is_none() {
             return self.reach_database_by_hand(ask);
@@ -145,7 +145,7 @@ impl World {
         let is_cut = self.play.as_ref().is_some_and(|play| play.is_cut_off(ask.who(), true));
         if !is_cut && way.is_aborted {
             if !is_given_up {
-                self.finish(ask, Err(Failed::Aborted));
+                self.finish(*ask, Err(Failed::Aborted));
             }
             return;
         }
@@ -247,12 +247,12 @@ impl World {
         if is_lost || is_cut || generation != self.database.generation() {
             return self.send(NOTICED_AFTER_MS, Delivery::Unheard(ask));
         }
-        self.finish(ask, done);
+        self.finish(*ask, done);
     }
 
     /// Whoever asked knows what became of it.
-    pub(super) fn finish(&mut self, ask: Box<Ask>, done: Result<Done, Failed>) {
-        let Ask { asker, asked_at, again_after, sent_at } = *ask;
+    pub(super) fn finish(&mut self, ask: Ask, done: Result<Done, Failed>) {
+        let Ask { asker, asked_at, again_after, sent_at } = ask;
         let (index, life, id, command) = match asker {
             Asker::Replica { index, life, id, command } => (index, life, id, command),
             Asker::Caller(caller) => {

@@ -1,8 +1,9 @@
 //! The tabletop world: plans drawn from seeds hold what is promised, and do the same each time.
 
-use punctual_sim::bank::Flaw;
+use punctual_core::guard::Guard;
+use punctual_sim::bank::{BANK, Flaw};
 use punctual_sim::model::StoreGuard;
-use punctual_sim::plan::{Family, Plan};
+use punctual_sim::plan::Plan;
 use punctual_sim::swarm::{Profile, Swarm, swarm};
 use punctual_sim::trial::{Trial, World};
 
@@ -31,10 +32,11 @@ fn three_hundred_seeds_hold_what_is_promised() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Floods and clusters of usual size take too long in a debug build.
 #[test]
-fn every_profile_holds_what_is_promised() {
-    for profile in Profile::ALL {
-        let failures = failures(0..20, &profile.swarm());
+fn calm_plans_and_lost_tails_hold_what_is_promised() {
+    for profile in [Profile::Calm, Profile::LostTail] {
+        let failures = failures(0..60, &profile.swarm());
         assert!(failures.is_empty(), "{profile:?}: {failures:#?}");
     }
 }
@@ -49,11 +51,22 @@ fn one_seed_gives_one_history() {
     }
 }
 
+/// What shows in so few plans of the tabletop world that it is left to the rehearsal world.
+const RARE: [Flaw; 5] = [
+    Flaw::Core(Guard::RefusedCommitReloads),
+    Flaw::Core(Guard::LeaseTrusted),
+    Flaw::Core(Guard::HeartbeatsWithinLease),
+    Flaw::Core(Guard::LeaseFromRequest),
+    Flaw::Store(StoreGuard::LeasesByOwnClock),
+];
+
 #[test]
-fn a_store_that_does_not_look_at_leases_is_found_out() {
-    let families = [Family::NodePause, Family::NodeCrash, Family::Network].into();
-    let options = Swarm { always: families, ..Swarm::default() };
-    let flaws = [StoreGuard::LeaseOnCommit, StoreGuard::CommitsInOrder].map(Flaw::Store);
-    let is_found = (0..50).any(|seed| !Trial::of(World::Tabletop, &swarm(seed, &options), &flaws).failures().is_empty());
-    assert!(is_found, "nothing fails without it");
+fn planted_bugs_are_found_out() {
+    for row in BANK.iter().filter(|row| !RARE.contains(&row.guard)) {
+        let fails = |seed: u64| {
+            let trial = Trial::of(World::Tabletop, &row.plan(seed), &row.flaws());
+            row.properties.iter().any(|property| trial.fails(property))
+        };
+        assert!((0..100).any(fails), "{:?}: nothing fails without it", row.guard);
+    }
 }
