@@ -831,3 +831,28 @@ fn a_dead_replicas_share_is_taken_over() {
     world.run(12 * SECOND);
     assert_eq!(owners(&world), [4, 0]);
 }
+
+/// A report is repeated while what followed it is still being written, and that is never written: the report must not be forgotten.
+#[test]
+fn a_failure_is_not_forgotten_before_what_follows_it_is_written() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", Trigger::Manual), |task| {
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(5);
+        Arc::make_mut(&mut task.policies).retry.backoff =
+            BackoffPolicy { kind: Backoff::Fixed, first: Millis(100), cap: Millis(100), jitter: Jitter::None };
+    }));
+    world.script("a", &[Run { takes: 100, end: End::Failed, ..Run::default() }, takes(SECOND)]);
+    world.trigger("a", None);
+    world.run(50);
+    world.store_latency = 500;
+    world.fates.push_back(punctual_sim::tabletop::Fate::UnknownNotApplied);
+    world.run(300);
+    world.disconnect(0);
+    world.connect(0);
+    world.run(5_000);
+    world.store_latency = 1;
+    world.run(20_000);
+    let row = world.rows("a")[0];
+    assert_eq!((row.state, row.failures, row.losses), (State::Succeeded, 1, 0), "{:#?}", row.transitions);
+    world.assert_sound();
+}
