@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
-use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::protocol::Hello;
@@ -290,11 +290,6 @@ impl World {
             running: vec![],
             received: 0,
         }
-    }
-
-    /// Whether this attempt runs on this worker.
-    pub fn is_running(&self, worker: usize, instance: InstanceId, fence: Fence) -> bool {
-        self.workers[worker].running.contains_key(&(instance, fence))
     }
 
     // Judging.
