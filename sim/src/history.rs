@@ -314,6 +314,11 @@ impl Recorder {
         self.len() == 0
     }
 
+    /// Looks at the history so far.
+    pub fn with<T>(&self, look: impl FnOnce(&History) -> T) -> T {
+        look(&self.lock())
+    }
+
     /// Takes the history out.
     pub fn take(&self) -> History {
         std::mem::take(&mut *self.lock())

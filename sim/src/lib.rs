@@ -5,12 +5,15 @@
 //! [`history`], and the same properties judge it.
 
 pub mod bank;
+mod behaviour;
+mod calls;
 pub mod check;
 pub mod draw;
 pub mod faults;
 pub mod history;
 pub mod load;
 pub mod model;
+pub mod outcome;
 pub mod plan;
 pub mod problems;
 pub mod regressions;
@@ -19,8 +22,9 @@ pub mod report;
 pub mod show;
 pub mod shrink;
 pub mod swarm;
-#[cfg(madsim)]
+pub mod tabletop;
 pub mod trial;
+mod trouble;
 pub mod workload;
 #[cfg(madsim)]
 pub mod world;

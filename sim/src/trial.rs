@@ -1,12 +1,36 @@
-//! A trial: a plan carried out in the rehearsal world, and judged.
+//! A trial: a plan carried out in one of the worlds, and judged.
 
 use std::collections::BTreeMap;
 
 use crate::bank::Flaw;
 use crate::check::{self, Judgement, Verdict};
 use crate::history::History;
+use crate::outcome::Outcome;
 use crate::plan::Plan;
+use crate::tabletop;
+#[cfg(madsim)]
 use crate::world;
+
+/// Where a plan is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    /// The core's machines in a plain loop.
+    Tabletop,
+    /// The production loops on simulated time and network.
+    #[cfg(madsim)]
+    Rehearsal,
+}
+
+impl World {
+    /// Carries a plan out with these guards switched off.
+    pub fn run(self, plan: &Plan, flaws: &[Flaw]) -> Outcome {
+        match self {
+            World::Tabletop => tabletop::run(plan, flaws),
+            #[cfg(madsim)]
+            World::Rehearsal => world::run(plan, flaws),
+        }
+    }
+}
 
 /// What came of a trial.
 #[derive(Clone, Debug)]
@@ -37,14 +61,14 @@ pub struct Failure {
 
 impl Trial {
     /// Carries a plan out with these guards switched off, and judges it.
-    pub fn of(plan: &Plan, flaws: &[Flaw]) -> Trial {
-        let outcome = world::run(plan, flaws);
+    pub fn of(world: World, plan: &Plan, flaws: &[Flaw]) -> Trial {
+        let outcome = world.run(plan, flaws);
         // A run that broke off is not judged: it was not to its end.
         let judgements = match outcome.crash {
             None => check::judge(plan, &outcome.history),
             Some(_) => Vec::new(),
         };
-        let world::Outcome { history, probes, hits, crash } = outcome;
+        let Outcome { history, probes, hits, crash } = outcome;
         Trial { history, judgements, probes, hits, crash }
     }
 

@@ -438,7 +438,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a result in. It is acknowledged when its commit is through, or at once where it counts for nothing.
+    /// Takes a result in. It is acknowledged when its commit is through, or the one that made it count for nothing.
     fn finished(&mut self, connection: ConnectionId, report: Report) {
         let Report { instance: id, fence, end, code, detail, output } = report;
         let partition = id.partition();
@@ -459,7 +459,8 @@ impl Scheduler {
         if !guard!(Guard::FenceOnResult, live.row.fence == fence) {
             probe!("result.refused_by_fence");
             self.hold_alert(partition, Alert::LateResult { instance: id, fence });
-            return self.send(connection, acknowledge);
+            // What took its place may not be written yet, and if it never is, this result still counts.
+            return self.hold_message(partition, connection, acknowledge);
         }
         let state = live.row.state;
         let was_returned = live.row.transitions.last().is_some_and(|last| last.cause == Cause::Returned);

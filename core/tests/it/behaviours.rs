@@ -12,7 +12,7 @@ use punctual_core::protocol::End;
 use punctual_core::scheduler::Alert;
 use punctual_core::time::{Millis, Timestamp};
 
-use crate::world::{Run, START, World, every, minutely, task};
+use punctual_sim::tabletop::{Run, START, World, every, minutely, task};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -33,11 +33,11 @@ fn seconds(times: &[u64]) -> Vec<u64> {
 }
 
 fn outcomes(world: &World, outcome: Outcome) -> Vec<i64> {
-    world.store.occurrences.iter().filter(|run| run.outcome == outcome).map(|run| (run.first.0 - START) / 1_000).collect()
+    world.data().occurrences.iter().filter(|run| run.outcome == outcome).map(|run| (run.first.0 - START) / 1_000).collect()
 }
 
 fn count(world: &World, outcome: Outcome) -> u64 {
-    world.store.occurrences.iter().filter(|run| run.outcome == outcome).map(|run| run.count).sum()
+    world.data().occurrences.iter().filter(|run| run.outcome == outcome).map(|run| run.count).sum()
 }
 
 /// C303: a paused owner comes back after another one took over. Nothing that it had in mind is written.
@@ -45,15 +45,15 @@ fn count(world: &World, outcome: Outcome) -> u64 {
 fn a_paused_owner_changes_nothing_when_it_comes_back() {
     let mut world = World::new(1, 2, 1);
     world.run(100);
-    let owner = usize::from(world.store.leases[0].owner.as_ref().is_some_and(|owner| &*owner.0 == "s2"));
+    let owner = world.owner();
     world.define(task("a", every(5)));
     world.run(12 * SECOND);
     world.pause_replica(owner);
     world.run(30 * SECOND);
-    let epoch = world.store.leases[0].epoch;
+    let epoch = world.data().leases[0].epoch;
     world.resume_replica(owner);
     world.run(30 * SECOND);
-    assert!(world.store.leases[0].epoch.0 <= epoch.0 + 1, "it takes nothing from a living owner: it is handed its share");
+    assert!(world.data().leases[0].epoch.0 <= epoch.0 + 1, "it takes nothing from a living owner: it is handed its share");
     let fired = world.fire_times("a");
     assert!(fired.windows(2).all(|pair| pair[0] < pair[1]), "{fired:?}");
     assert_eq!(world.began.len(), fired.len(), "no instance was begun twice");
@@ -67,7 +67,7 @@ fn twenty_changes_of_owner_lose_no_schedule() {
     world.run(100);
     world.define(task("a", every(5)));
     for _ in 0..20 {
-        let owner = usize::from(world.store.leases[0].owner.as_ref().is_some_and(|owner| &*owner.0 == "s2"));
+        let owner = world.owner();
         world.crash_replica(owner);
         world.run(14 * SECOND);
         world.start_replica(owner);
@@ -124,7 +124,7 @@ fn after_downtime(action: MisfireAction, deadline: Option<u64>) -> (Vec<i64>, u6
     world.start_replica(0);
     world.run_until(110 * SECOND);
     world.assert_sound();
-    (world.fire_times("a"), world.store.occurrences.iter().map(|run| run.count).sum())
+    (world.fire_times("a"), world.data().occurrences.iter().map(|run| run.count).sum())
 }
 
 /// C307: down from :50 to 1:42 at a fire time each quarter of a minute.
@@ -152,8 +152,8 @@ fn an_overdue_one_shot_goes_by_its_stored_policy() {
         world.run(SECOND);
         assert_eq!((world.rows("cron").len(), world.rows("once").len()), (expected, expected), "{action:?}");
         assert_eq!(count(&world, Outcome::MisfireSkipped), if expected == 0 { 3 } else { 0 });
-        let (cron, _) = world.store.names["cron"];
-        assert_eq!(world.store.tasks[&cron].next_fire, Some(Timestamp(START + 180_000)));
+        let cron = world.task_id("cron");
+        assert_eq!(world.data().tasks[&cron].next_fire, Some(Timestamp(START + 180_000)));
         world.assert_sound();
     }
 }
@@ -171,7 +171,7 @@ fn six_hundred_missed_fire_times_block_nothing() {
         world.run_until(10 * HOUR + 30 * SECOND);
         world.start_replica(0);
         world.run(20 * SECOND);
-        let dropped_found = world.store.occurrences.iter().map(|run| run.count).sum::<u64>();
+        let dropped_found = world.data().occurrences.iter().map(|run| run.count).sum::<u64>();
         assert_eq!((world.rows("a").len(), dropped_found), (fired, dropped), "{action:?}");
         world.run(30 * SECOND);
         assert_eq!(world.fire_times("a").last(), Some(&(601 * 60)), "it goes on");
@@ -192,7 +192,7 @@ fn ten_years_of_a_one_second_task_start_in_a_moment() {
         world.start_replica(0);
         world.run(SECOND);
         assert!(began.elapsed() < Duration::from_secs(1));
-        let dropped = world.store.occurrences.iter().map(|run| run.count).sum::<u64>();
+        let dropped = world.data().occurrences.iter().map(|run| run.count).sum::<u64>();
         assert!(dropped + world.rows("a").len() as u64 >= 315_576_000, "{dropped}");
         world.assert_sound();
     }
@@ -393,8 +393,8 @@ fn a_thousand_tasks_of_one_moment_all_fire() {
     world.run_until(125 * SECOND);
     world.resume_replica(0);
     world.run(3 * MINUTE);
-    let first = world.store.instances.values().filter(|row| row.fire_time == Timestamp(START + 60_000)).count();
-    let coalesced = world.store.occurrences.iter().filter(|run| run.first == Timestamp(START + 60_000)).count();
+    let first = world.data().instances.values().filter(|row| row.fire_time == Timestamp(START + 60_000)).count();
+    let coalesced = world.data().occurrences.iter().filter(|run| run.first == Timestamp(START + 60_000)).count();
     assert_eq!(first + coalesced, 1_000);
     world.assert_sound();
 }
@@ -557,7 +557,7 @@ fn cancel_and_success_end_in_one_state() {
         assert!(row.state == State::Succeeded || row.state == State::Cancelled, "{:?}", row.state);
         assert_eq!(row.transitions.iter().filter(|transition| transition.to.is_terminal()).count(), 1);
         assert_eq!(row.attempt, 1);
-        assert!(world.store.inbox.is_empty());
+        assert!(world.data().inbox.is_empty());
         world.assert_sound();
         ended.insert(row.state);
     }
@@ -605,7 +605,7 @@ fn a_fire_time_whose_row_is_gone_does_not_come_again() {
     assert_eq!(world.fire_times("a"), [60]);
     let id = world.first("a");
     world.crash_replica(0);
-    world.store.instances.remove(&id);
+    world.delete_instance(id);
     world.start_replica(0);
     world.run_until(90 * SECOND);
     assert!(world.rows("a").is_empty());
@@ -702,7 +702,7 @@ fn a_quiesced_scheduler_takes_results() {
     world.tell_replica(0, punctual_core::scheduler::Event::Shutdown);
     world.run(10);
     assert!(world.replicas[0].stopped);
-    assert_eq!(world.store.leases[0].owner, None);
+    assert_eq!(world.data().leases[0].owner, None);
     world.assert_sound();
 }
 
@@ -712,7 +712,7 @@ fn a_partition_whose_commits_are_refused_does_not_spin() {
     let mut world = World::settled(1);
     world.define(task("a", every(1)));
     world.run(10 * SECOND);
-    world.fates.extend([crate::world::Fate::Refused; 8]);
+    world.fates.extend([punctual_sim::tabletop::Fate::Refused; 8]);
     world.run(5 * MINUTE);
     let reloads = world.alerts.iter().filter(|(_, alert)| matches!(alert, Alert::PartitionReloaded { .. })).count();
     assert_eq!(reloads, 8);
@@ -830,4 +830,29 @@ fn a_dead_replicas_share_is_taken_over() {
     world.crash_replica(1);
     world.run(12 * SECOND);
     assert_eq!(owners(&world), [4, 0]);
+}
+
+/// A report is repeated while what followed it is still being written, and that is never written: the report must not be forgotten.
+#[test]
+fn a_failure_is_not_forgotten_before_what_follows_it_is_written() {
+    let mut world = World::settled(1);
+    world.define(with(task("a", Trigger::Manual), |task| {
+        Arc::make_mut(&mut task.policies).retry.max_attempts = Some(5);
+        Arc::make_mut(&mut task.policies).retry.backoff =
+            BackoffPolicy { kind: Backoff::Fixed, first: Millis(100), cap: Millis(100), jitter: Jitter::None };
+    }));
+    world.script("a", &[Run { takes: 100, end: End::Failed, ..Run::default() }, takes(SECOND)]);
+    world.trigger("a", None);
+    world.run(50);
+    world.store_latency = 500;
+    world.fates.push_back(punctual_sim::tabletop::Fate::UnknownNotApplied);
+    world.run(300);
+    world.disconnect(0);
+    world.connect(0);
+    world.run(5_000);
+    world.store_latency = 1;
+    world.run(20_000);
+    let row = world.rows("a")[0];
+    assert_eq!((row.state, row.failures, row.losses), (State::Succeeded, 1, 0), "{:#?}", row.transitions);
+    world.assert_sound();
 }

@@ -3,11 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure time, and read and write their data; the machines under test don't")]
 
 mod behaviours;
-#[cfg(feature = "simulation")]
 mod guards;
 mod odd_input;
 mod regressions;
 mod scripts;
-mod store_model;
 mod tabletop;
-mod world;

@@ -11,7 +11,7 @@ use punctual_core::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker
 use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 
-use crate::world::{Run, START, World, every, task};
+use punctual_sim::tabletop::{Run, START, World, every, task};
 
 fn hello(worker: &str, running: Vec<Running>) -> Hello {
     Hello {
@@ -75,21 +75,19 @@ fn two_workers_on_one_connection_are_one() {
     world.tell_replica(0, Event::WorkerMessages { connection, messages: vec![ToScheduler::Hello(hello("other", vec![]))] });
     world.define(task("a", Trigger::Manual));
     world.trigger("a", None);
-    let before = world.store.commits;
+    let before = world.commit_count;
     world.run(10_000);
-    assert!(world.store.commits - before < 50, "{} commits", world.store.commits - before);
+    assert!(world.commit_count - before < 50, "{} commits", world.commit_count - before);
 }
 
 #[test]
 fn a_trigger_of_a_task_that_nobody_knows_is_on_record() {
     let mut world = World::settled(1);
-    let request = Request::Trigger { task: TaskId(404), submissions: vec![Submission::default(); 2_000] };
-    let at = world.now().wall;
-    world.store.submit("nobody", request, at);
+    world.submit_unknown("nobody", TaskId(404), vec![Submission::default(); 2_000]);
     world.run(2_000);
-    assert!(world.store.inbox.is_empty());
-    assert!(world.store.occurrences.iter().all(|run| run.task == TaskId(404)));
-    assert!(!world.store.occurrences.is_empty());
+    assert!(world.data().inbox.is_empty());
+    assert!(world.data().occurrences.iter().all(|run| run.task == TaskId(404)));
+    assert!(!world.data().occurrences.is_empty());
 }
 
 fn row(id: InstanceId, state: State) -> InstanceRow {
@@ -223,17 +221,16 @@ fn a_memory_full_of_delayed_instances_empties() {
     let mut definition = task("a", Trigger::Manual);
     Arc::make_mut(&mut definition.policies).concurrency.max_running = 1_000;
     Arc::make_mut(&mut definition.policies).concurrency.blocking = Blocking::Discard;
-    let id = world.define(definition);
+    world.define(definition);
     world.script("a", &[Run { takes: 1, ..Run::default() }]);
     world.run(100);
     let submissions = vec![Submission { delay: Some(Millis(3_600_000)), ..Submission::default() }; 1_024];
-    let at = world.now().wall;
     for _ in 0..489 {
-        world.store.submit("a", Request::Trigger { task: id, submissions: submissions.clone() }, at);
+        world.submit("a", submissions.clone());
     }
     world.run(60_000);
     assert!(world.scheduler().instance_count() >= punctual_core::limits::LIVE_INSTANCES_MAX);
     world.run(3_700_000);
     assert_eq!(world.scheduler().instance_count(), 0);
-    assert!(world.store.inbox.is_empty());
+    assert!(world.data().inbox.is_empty());
 }

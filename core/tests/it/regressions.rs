@@ -1,7 +1,7 @@
 //! Sequences that random tests have found, made small.
 
 use crate::tabletop::{Op, check};
-use crate::world::Fate;
+use punctual_sim::tabletop::Fate;
 
 #[test]
 fn an_account_from_before_an_assignment_does_not_speak_of_it() {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
 use punctual_core::definition::{Blocking, MisfireAction, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::ids::PartitionId;
+use punctual_core::limits;
 use punctual_core::protocol::End;
 use punctual_core::scheduler::{Alert, Event};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::worker;
 
-use crate::world::{Fate, Run, START, World, minutely, task};
+use punctual_sim::tabletop::{Fate, Run, START, World, minutely, task};
 
 fn millis(text: &str) -> u64 {
     let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or_else(|| panic!("a duration has a unit: {text}"));
@@ -136,7 +137,8 @@ fn perform(world: &mut World, line: &str) {
         ["next", "commit", "is", "unknown", "and", "not", "applied"] => world.fates.push_back(Fate::UnknownNotApplied),
         ["hold", "store"] => world.store_is_held = true,
         ["release", "store"] => world.release_store(),
-        ["steal", "lease"] => world.store.lease(PartitionId(0)).epoch.0 += 1,
+        // The same replica's, so that it may have it back at once.
+        ["steal", "lease"] => world.steal_lease(PartitionId(0), "s1", limits::PARTITION_LEASE),
         _ => panic!("unknown line: {line}"),
     }
     // Whatever takes no time happens now.
@@ -153,7 +155,7 @@ fn shown(at: Timestamp) -> String {
 
 fn outcome(world: &World) -> String {
     let mut text = String::new();
-    let mut names: Vec<_> = world.store.names.keys().cloned().collect();
+    let mut names: Vec<_> = world.data().names.keys().cloned().collect();
     names.sort();
     for name in names {
         for row in world.rows(&name) {
@@ -165,8 +167,8 @@ fn outcome(world: &World) -> String {
                 _ = writeln!(text, "  {} {} ({}){who}{detail}", shown(transition.at), transition.to.name(), transition.cause.name());
             }
         }
-        let (task, _) = world.store.names[&name];
-        for run in world.store.occurrences.iter().filter(|run| run.task == task) {
+        let task = world.task_id(&name);
+        for run in world.data().occurrences.iter().filter(|run| run.task == task) {
             let (first, last, count) = (shown(run.first), shown(run.last), run.count);
             let (outcome, at) = (run.outcome.name(), shown(run.at));
             _ = match count {
@@ -174,7 +176,7 @@ fn outcome(world: &World) -> String {
                 _ => writeln!(text, "{name} {first} to {last}, {count} fire times: {outcome}, decided {at}"),
             };
         }
-        if let Some(stored) = world.store.tasks.get(&task) {
+        if let Some(stored) = world.data().tasks.get(&task).filter(|stored| stored.version.is_some()) {
             _ = writeln!(text, "{name} next: {}", stored.next_fire.map_or("never".into(), shown));
         }
     }
@@ -197,7 +199,7 @@ fn outcome(world: &World) -> String {
         _ = writeln!(
             text,
             "the scheduler has stopped, its leases {}",
-            if world.store.leases[0].owner.is_none() { "given up" } else { "kept" }
+            if world.data().leases[0].owner.is_none() { "given up" } else { "kept" }
         );
     }
     text

@@ -9,9 +9,11 @@
 mod aims;
 
 use punctual_core::guard::Guard;
+use punctual_core::time::{Millis, Timestamp};
 
-use crate::model::StoreGuard;
-use crate::plan::Plan;
+use crate::history::Recorder;
+use crate::model::{Database, DatabaseConfig, StoreGuard};
+use crate::plan::{FaultKind, Plan};
 use crate::swarm::{Profile, swarm};
 
 pub use aims::Aim;
@@ -156,3 +158,26 @@ pub const PROBES: [&str; 9] = [
     "wake_ups.flushed_with_work_waiting",
     "everything.healed",
 ];
+
+/// The database of a plan's world, without the guards that are switched off. It has a replica where somebody reads it or it takes over.
+pub(crate) fn database(plan: &Plan, recorder: Recorder, flaws: &[Flaw]) -> Database {
+    let fails_over = plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Failover));
+    let reads_replica = flaws.contains(&Flaw::Store(StoreGuard::ReadsFromPrimary));
+    let config = DatabaseConfig {
+        partitions: plan.shape.partitions,
+        starts_at: Timestamp(plan.starts_at),
+        // With semi-synchronous replication the replica has whatever was done: see `trouble::Way`.
+        replica_lag: (fails_over || reads_replica).then_some(Millis(if plan.knobs.semi_synchronous {
+            0
+        } else {
+            plan.knobs.replica_lag_ms
+        })),
+    };
+    let mut database = Database::new(config, recorder);
+    for flaw in flaws {
+        if let Flaw::Store(guard) = flaw {
+            database.switch_off(*guard);
+        }
+    }
+    database
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use comfy_table::{Table, presets};
 use punctual_sim::bank::{BANK, Flaw, Row, SEEDS_MAX};
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 use serde::Serialize;
 
 use crate::cli::{Progress, jobs, print_json};
@@ -116,11 +116,11 @@ fn try_seeds(row: &Row, seeds: impl IntoIterator<Item = u64>) -> Found {
     let mut hits = 0;
     for (number, seed) in seeds.into_iter().enumerate() {
         let plan = row.plan(seed);
-        let trial = Trial::of(&plan, &flaws);
+        let trial = Trial::of(World::Rehearsal, &plan, &flaws);
         hits += trial.hits.get(&row.guard).copied().unwrap_or(0);
         let Some(property) = row.properties.iter().find(|property| trial.fails(property)) else { continue };
         // With the guard in place the same plan must be sound.
-        let is_clean = Trial::of(&plan, &[]).failures().is_empty();
+        let is_clean = Trial::of(World::Rehearsal, &plan, &[]).failures().is_empty();
         let outcome = if is_clean { "caught" } else { "fails_when_clean" };
         let seeds_to_catch = Some(number as u64 + 1);
         return Found { guard: row.guard.name(), outcome, property: (*property).to_owned(), seeds_to_catch, hits, seed: Some(seed) };

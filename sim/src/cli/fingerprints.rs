@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use punctual_sim::swarm::Profile;
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 
 use crate::cli::{Drawing, NONDETERMINISTIC, print_line, refused};
 
@@ -23,7 +23,7 @@ pub(super) struct Arguments {
 const PROFILES: [Profile; 3] = [Profile::Default, Profile::LostTail, Profile::DatabaseClock];
 
 fn fingerprint(drawing: Drawing, seed: u64) -> u64 {
-    Trial::of(&drawing.plan(seed), &[]).history.digest()
+    Trial::of(World::Rehearsal, &drawing.plan(seed), &[]).history.digest()
 }
 
 pub(super) fn run(arguments: &Arguments) -> ExitCode {

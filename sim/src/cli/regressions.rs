@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use punctual_sim::regressions::load_all;
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 
 use crate::cli::{exit_code, print_line, refused};
 
@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     let mut all = Vec::new();
     for regression in &regressions {
-        let failures = Trial::of(&regression.plan, &[]).failures();
+        let failures = Trial::of(World::Rehearsal, &regression.plan, &[]).failures();
         for failure in &failures {
             print_line(&format!("{}: {}: {}", regression.file_name(), failure.property, failure.witness));
         }

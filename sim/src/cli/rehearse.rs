@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use punctual_sim::plan::{Family, Shape};
 use punctual_sim::rehearsal::{HOURS_MAX, Options, families_of, plan_of};
 use punctual_sim::report::Report;
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 use punctual_sim::workload::zones;
 use punctual_spec::file::read_file;
 
@@ -106,12 +106,12 @@ fn rehearse(arguments: &Arguments) -> Result<Report, String> {
     if let Some(path) = &arguments.plan {
         write(path, serde_json::to_string_pretty(&plan).map_err(|error| error.to_string())?)?;
     }
-    let trial = Trial::of(&plan, &[]);
+    let trial = Trial::of(World::Rehearsal, &plan, &[]);
     let name = arguments.file.display().to_string();
     let mut report = Report::judged(&plan, &trial.history, &trial.judgements).about(&name, options.command(&name));
     if let Some(words) = &trial.crash {
         report = report.crashed(words);
-    } else if arguments.twice && Trial::of(&plan, &[]).history.digest() != trial.history.digest() {
+    } else if arguments.twice && Trial::of(World::Rehearsal, &plan, &[]).history.digest() != trial.history.digest() {
         report = report.nondeterministic();
     }
     if let Some(path) = &arguments.html {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use punctual_sim::check::Verdict;
 use punctual_sim::show;
-use punctual_sim::trial::{Failure, Trial};
+use punctual_sim::trial::{Failure, Trial, World};
 use serde::Serialize;
 
 use crate::cli::{Drawing, NONDETERMINISTIC, exit_code, plan_of, print_json, print_line, refused};
@@ -59,9 +59,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             return refused(&format!("{} can't be written: {error}", path.display()));
         }
     }
-    let trial = Trial::of(&plan, &[]);
+    let trial = Trial::of(World::Rehearsal, &plan, &[]);
     let digest = trial.history.digest();
-    let others: Vec<_> = (1..arguments.times).map(|_| Trial::of(&plan, &[]).history.digest()).collect();
+    let others: Vec<_> = (1..arguments.times).map(|_| Trial::of(World::Rehearsal, &plan, &[]).history.digest()).collect();
     if arguments.history && !arguments.json {
         for (index, record) in trial.history.records.iter().enumerate() {
             print_line(&show::line(index, record));

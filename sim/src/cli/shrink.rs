@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use punctual_sim::regressions::Regression;
 use punctual_sim::shrink::shrink;
-use punctual_sim::trial::Trial;
+use punctual_sim::trial::{Trial, World};
 use serde::Serialize;
 
 use crate::cli::{Drawing, Progress, exit_code, plan_of, print_json, print_line, refused};
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Ok(plan) => plan,
         Err(why) => return refused(&why),
     };
-    let failures = Trial::of(&plan, &[]).failures();
+    let failures = Trial::of(World::Rehearsal, &plan, &[]).failures();
     let is_meant = |property: &str| arguments.property.as_ref().is_none_or(|meant| meant == property);
     let Some(failure) = failures.iter().find(|failure| is_meant(&failure.property)) else {
         return refused("it does not fail: there is nothing to shrink");
@@ -58,12 +58,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         arguments.budget,
         |candidate| {
             progress.step(None);
-            Trial::of(candidate, &[]).fails(&property)
+            Trial::of(World::Rehearsal, candidate, &[]).fails(&property)
         },
         |_| {},
     );
     progress.finish();
-    let failures = Trial::of(&small, &[]).failures();
+    let failures = Trial::of(World::Rehearsal, &small, &[]).failures();
     let witness = failures.iter().find(|failure| failure.property == property).map(|failure| failure.witness.clone()).unwrap_or_default();
     let found_with = format!("cargo sim shrink {} --profile {}", arguments.what, arguments.drawing.profile.name());
     let regression = Regression { property: property.clone(), found_with, plan: small.clone() };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use punctual_sim::trial::{Failure, Trial};
+use punctual_sim::trial::{Failure, Trial, World};
 use serde::Serialize;
 
 use crate::cli::{Drawing, Progress, exit_code, jobs, print_json, print_line};
@@ -88,7 +88,7 @@ pub(super) fn sweep(seeds: Range<u64>, drawing: Drawing, jobs: usize, progress: 
                         return;
                     }
                     let plan = drawing.plan(seed);
-                    let trial = Trial::of(&plan, &[]);
+                    let trial = Trial::of(World::Rehearsal, &plan, &[]);
                     virtual_ms.fetch_add(plan.horizon_ms, Ordering::Relaxed);
                     take(&mut swept.lock().unwrap_or_else(PoisonError::into_inner), seed, &trial, drawing, progress);
                 }

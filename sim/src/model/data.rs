@@ -305,6 +305,13 @@ impl Data {
         }
     }
 
+    pub(crate) fn delete_instance(&mut self, id: InstanceId) {
+        let Some(row) = self.instances.remove(&id) else { return };
+        self.live.remove(&id);
+        self.firings.remove(&(InstanceCursor::of(&row), id));
+        self.by_ordinal.remove(&(row.ordinal, row.run, id));
+    }
+
     fn put_row(&mut self, row: InstanceRow) {
         match row.state.is_terminal() {
             true => self.live.remove(&row.id),

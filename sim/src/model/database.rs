@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_core::batch::{Batch, Snapshot};
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId};
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Submitted, TaskDocument};
@@ -178,6 +178,22 @@ impl Database {
         }
     }
 
+    /// Somebody takes a lease away from its holder and gives it to `replica`.
+    pub fn reassign(&mut self, at: u64, partition: PartitionId, replica: &ReplicaId, ttl: Millis) {
+        let epoch = self.data.lease(partition).epoch;
+        if self.data.lease(partition).owner.is_some() {
+            self.write(at, Write::Release { partition }, Some(What::LeaseReleased { partition, epoch }));
+        }
+        let until = later(self.clock(at), ttl);
+        let what = What::LeaseGranted { partition, owner: replica.clone(), epoch: Epoch(epoch.0 + 1), until: at + ttl.0 };
+        self.write(at, Write::Grant { partition, replica: replica.clone(), until }, Some(what));
+    }
+
+    /// Somebody deletes the row of an instance.
+    pub fn delete_instance(&mut self, instance: InstanceId) {
+        self.data.delete_instance(instance);
+    }
+
     /// What a new owner needs of a partition.
     pub fn snapshot(&mut self, at: u64, partition: PartitionId) -> Snapshot {
         self.snapshot_as(at, partition, &as_written)
@@ -310,6 +326,16 @@ impl Database {
         let write = Write::Submit { partition, by: by.clone(), key: None, request, at: now };
         self.write(at, write, Some(What::CancelSubmitted { entry, instance }));
         Submitted::Accepted { entry }
+    }
+
+    /// Writes a trigger to an inbox without asking whether the task, whose name this is, was ever defined.
+    pub fn put_trigger(&mut self, at: u64, name: &str, by: &Arc<str>, task: TaskId, submissions: Vec<Submission>) -> InboxId {
+        let (partition, now) = (self.data.partition_of(name), self.clock(at));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let what = What::Submitted { entry, task, submissions: submissions.len(), key: None };
+        let request = trigger_request(task, submissions);
+        self.write(at, Write::Submit { partition, by: by.clone(), key: None, request, at: now }, Some(what));
+        entry
     }
 
     fn write(&mut self, at: u64, write: Write, what: Option<What>) {

@@ -6,51 +6,17 @@ use std::time::Duration;
 
 use madsim::runtime::{Handle, NodeHandle};
 use madsim::time::{Instant, sleep_until};
-use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
+use punctual_core::time::{Monotonic, Now, Timestamp};
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Clock, Signals, Wake};
-use rand_core::RngCore;
 use tokio::sync::{broadcast, mpsc};
 
-use crate::bank::Flaw;
+use crate::bank::{self, Flaw};
+use crate::behaviour::Behaviours;
 use crate::history::{Recorder, What, Who};
-use crate::model::{Database, DatabaseConfig};
-use crate::plan::{HandlerPlan, Plan};
-
-/// What is wrong with a node just now. Faults add to it and take away what they added, so that several may overlap.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NodeTrouble {
-    /// Of its wall clock.
-    pub(super) offset_ms: i64,
-    /// Parts of a thousand that its wall clock runs too fast, and since when.
-    pub(super) drift: Option<(i64, u64)>,
-    pub(super) outgoing_cut: u32,
-    pub(super) incoming_cut: u32,
-    pub(super) database_cut: u32,
-    pub(super) delay_ms: u64,
-    pub(super) lose_per_mille: u32,
-    pub(super) duplicate_per_mille: u32,
-    pub(super) hang: u32,
-    /// Times that its handlers take as long; 0: as long as they do.
-    pub(super) slow_times: u64,
-    pub(super) panics: u32,
-}
-
-/// What is wrong with everything else just now.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WorldTrouble {
-    pub(super) database_slow_ms: u64,
-    pub(super) database_down: u32,
-    pub(super) aborts_per_mille: u32,
-    pub(super) applied_lost_per_mille: u32,
-    pub(super) not_applied_lost_per_mille: u32,
-    pub(super) wake_ups_down: u32,
-    pub(super) wake_ups_lost_per_mille: u32,
-    pub(super) wake_ups_doubled: u32,
-    /// By downstream: how many storms rage.
-    pub(super) storms: BTreeMap<usize, u32>,
-    pub(super) is_healed: bool,
-}
+use crate::model::Database;
+use crate::plan::Plan;
+use crate::trouble::{NodeTrouble, WorldTrouble, between, chance};
 
 /// What all actors share.
 pub(super) struct Env {
@@ -66,8 +32,7 @@ pub(super) struct Env {
     resets: BTreeMap<Who, broadcast::Sender<()>>,
     /// Where the loops of the schedulers that run listen.
     pub(super) inboxes: Mutex<Vec<Option<mpsc::Sender<ToSchedulerNode>>>>,
-    /// By task name.
-    pub(super) handlers: BTreeMap<String, (HandlerPlan, Option<usize>)>,
+    pub(super) behaviours: Behaviours,
     /// Which worker runs how many attempts.
     pub(super) busy: Mutex<Vec<usize>>,
     probes: Mutex<BTreeMap<&'static str, u64>>,
@@ -76,26 +41,8 @@ pub(super) struct Env {
 
 impl Env {
     pub(super) fn new(plan: Arc<Plan>, recorder: Recorder, flaws: &[Flaw]) -> Arc<Env> {
-        let fails_over = plan.faults.iter().any(|fault| matches!(fault.kind, crate::plan::FaultKind::Failover));
-        let reads_replica = flaws.contains(&Flaw::Store(crate::model::StoreGuard::ReadsFromPrimary));
-        let config = DatabaseConfig {
-            partitions: plan.shape.partitions,
-            starts_at: Timestamp(plan.starts_at),
-            replica_lag: (fails_over || reads_replica).then_some(Millis(plan.knobs.replica_lag_ms)),
-        };
-        let mut database = Database::new(config, recorder.clone());
-        for flaw in flaws {
-            if let Flaw::Store(guard) = flaw {
-                database.switch_off(*guard);
-            }
-        }
-        let downstreams: Vec<String> = plan.downstreams().into_iter().map(str::to_owned).collect();
-        let place = |handler: &HandlerPlan| {
-            let name = handler.downstream.as_ref()?;
-            downstreams.iter().position(|downstream| downstream == name)
-        };
-        let name_of = |task: &crate::plan::TaskPlan| task.document["name"].as_str().unwrap_or_default().to_owned();
-        let handlers = plan.tasks.iter().map(|task| (name_of(task), (task.handler.clone(), place(&task.handler)))).collect();
+        let database = bank::database(&plan, recorder.clone(), flaws);
+        let behaviours = Behaviours::new(&plan);
         let (schedulers, workers) = (plan.shape.schedulers, plan.shape.workers);
         let nodes = (0..schedulers).map(Who::Scheduler).chain((0..workers).map(Who::Worker));
         Arc::new(Env {
@@ -108,7 +55,7 @@ impl Env {
             workers: (0..workers).map(|_| Mutex::default()).collect(),
             resets: nodes.map(|who| (who, broadcast::Sender::new(1))).collect(),
             inboxes: Mutex::new(vec![None; schedulers]),
-            handlers,
+            behaviours,
             busy: Mutex::new(vec![0; workers]),
             probes: Mutex::default(),
             wake_ups: Mutex::new(plan.stream("wake-ups")),
@@ -138,8 +85,7 @@ impl Env {
             Who::Worker(index) => lock(&self.workers[index]),
             Who::World | Who::Database | Who::Client => return Timestamp(now),
         };
-        let drifted = node.drift.map_or(0, |(per_mille, since)| (at - since) as i64 * per_mille / 1_000);
-        Timestamp(now + node.offset_ms + drifted)
+        Timestamp(now + node.ahead_ms(at))
     }
 
     /// What is wrong with a node just now.
@@ -184,29 +130,10 @@ impl Env {
         let hits = lock(&self.probes);
         crate::bank::PROBES.iter().map(|name| (*name, hits.get(name).copied().unwrap_or(0))).collect()
     }
-
-    pub(super) fn store_hits(&self, flaws: &[Flaw]) -> BTreeMap<Flaw, u64> {
-        let database = lock(&self.database);
-        let of_store = |flaw: &Flaw| match flaw {
-            Flaw::Store(guard) => Some((*flaw, database.hits(*guard))),
-            Flaw::Core(_) => None,
-        };
-        flaws.iter().filter_map(of_store).collect()
-    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One of so many parts of a thousand.
-pub(super) fn chance(random: &mut impl RngCore, per_mille: u32) -> bool {
-    per_mille > 0 && random.next_u64() % 1_000 < u64::from(per_mille)
-}
-
-/// A number from the first to the second, both included.
-pub(super) fn between(random: &mut impl RngCore, (low, high): (u64, u64)) -> u64 {
-    low + random.next_u64() % (high.max(low) - low + 1)
 }
 
 /// A node's own clocks: one that nobody can set, and one that is as it was set.

@@ -10,14 +10,9 @@ use punctual_core::protocol::{Assignment, End};
 use punctual_driver::ports::{Ended, Executor, Stop};
 use tokio::sync::watch;
 
+use crate::behaviour::{HANDLERS, HANG_STEP_MS, end_of};
 use crate::history::{What, Who};
-use crate::world::env::{Env, between, chance, lock};
-
-/// The handlers that every worker knows.
-pub(super) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
-
-/// How soon a handler that hangs looks whether it still does.
-const HANG_STEP: Duration = Duration::from_millis(500);
+use crate::world::env::{Env, lock};
 
 /// The handlers of one life of a worker.
 pub(super) struct Handlers {
@@ -77,18 +72,15 @@ impl Executor for Handlers {
 }
 
 async fn perform(env: &Env, index: usize, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> (End, Option<&'static str>) {
-    let (handler, downstream) = &env.handlers[&*assignment.task_name];
+    let (handler, downstream) = env.behaviours.of(&assignment.task_name);
     let who = Who::Worker(index);
-    // Its own stream: whatever else happens, this attempt does the same.
-    let (time, ordinal, attempt) = (assignment.fire_time, assignment.ordinal, assignment.attempt);
-    let mut random = env.plan.stream(&format!("handler/{}/{time}/{ordinal}/{attempt}", assignment.task_name));
-    let takes = between(&mut random, handler.takes_ms);
-    let fails = chance(&mut random, handler.fails_per_mille) && !env.is_healed();
+    let attempt = env.behaviours.attempt(assignment);
+    let fails = attempt.fails && !env.is_healed();
     let node = env.node(who);
     if node.panics > 0 {
         return (End::Failed, Some("the handler panicked"));
     }
-    let ends_at = Instant::now() + Duration::from_millis(takes * node.slow_times.max(1));
+    let ends_at = Instant::now() + Duration::from_millis(attempt.takes_ms * node.slow_times.max(1));
     loop {
         tokio::select! {
             biased;
@@ -117,13 +109,9 @@ async fn perform(env: &Env, index: usize, assignment: &Assignment, mut stop: wat
         tokio::select! {
             biased;
             killed = stop.wait_for(|how| *how == Stop::Kill) => { let _ = killed; return (End::Cancelled, Some("killed")); }
-            () = sleep(HANG_STEP) => {}
+            () = sleep(Duration::from_millis(HANG_STEP_MS)) => {}
         }
     }
-    let rages = downstream.is_some_and(|place| lock(&env.trouble).storms.get(&place).is_some_and(|storms| *storms > 0));
-    match (fails || rages, handler.fails_for_good && !rages) {
-        (false, _) => (End::Succeeded, None),
-        (true, false) => (End::Failed, Some(if rages { "the service is down" } else { "failed" })),
-        (true, true) => (End::FailedForGood, Some("failed for good")),
-    }
+    let rages = lock(&env.trouble).rages(*downstream);
+    end_of(handler, fails, rages)
 }

@@ -14,9 +14,10 @@ use punctual_driver::link::{ToSchedulerNode, ToWorkerNode};
 use punctual_driver::ports::Observer;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::behaviour::HANDLERS;
 use crate::history::{Left, What, Who};
 use crate::world::env::{Env, NodeClock, WakeUps, lock};
-use crate::world::handlers::{HANDLERS, Handlers};
+use crate::world::handlers::Handlers;
 use crate::world::store::Connection;
 use crate::world::transport;
 
@@ -39,6 +40,14 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    pub(super) fn get(&self, who: Who) -> &Arc<Node> {
+        match who {
+            Who::Scheduler(index) => &self.schedulers[index],
+            Who::Worker(index) => &self.workers[index],
+            Who::World | Who::Database | Who::Client => unreachable!("they are no nodes"),
+        }
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.schedulers.iter().chain(&self.workers)
     }

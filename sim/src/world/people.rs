@@ -9,36 +9,15 @@ use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::PartitionId;
 use punctual_core::inbox::Submission;
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Signals, Submitted, Wake};
-use serde_json::Value;
+use punctual_driver::ports::{Signals, Wake};
 
+use crate::calls::{self, AGAIN_AFTER_MS, answer_of, definition};
 use crate::history::{Answer, Ask, What, Who};
 use crate::plan::{Call, CallKind};
-use crate::workload;
 use crate::world::env::{Env, WakeUps, lock};
-use crate::world::store::{Connection, Failed};
+use crate::world::store::Connection;
 
-/// How long a client waits before it makes a call again whose answer was lost.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// What the scheduler makes of a document of the plan.
-///
-/// # Panics
-///
-/// Where the document is not valid: plans are checked before they run.
-pub(super) fn definition(document: &Value) -> Arc<TaskDefinition> {
-    let spec = workload::spec(document).unwrap_or_else(|finding| panic!("{document}: {finding:?}"));
-    Arc::new(spec.to_definition(workload::zones()).unwrap_or_else(|findings| panic!("{document}: {findings:?}")))
-}
-
-/// Writes the plan's tasks, before anything else begins.
-pub(super) fn define_tasks(env: &Arc<Env>) {
-    for task in &env.plan.tasks {
-        let definition = definition(&task.document);
-        let name = definition.name.clone();
-        lock(&env.database).define(env.at(), &name, Some(definition));
-    }
-}
+const AGAIN_AFTER: Duration = Duration::from_millis(AGAIN_AFTER_MS);
 
 /// Makes the plan's calls at their times.
 pub(super) fn start(env: &Arc<Env>) {
@@ -65,7 +44,7 @@ impl Caller {
     }
 
     fn name(&self, task: usize) -> Arc<str> {
-        Arc::from(self.env.plan.tasks[task].document["name"].as_str().unwrap_or_default())
+        calls::name_of(&self.env.plan, task)
     }
 
     async fn make(&self, call: Call) {
@@ -119,17 +98,7 @@ impl Caller {
         let name = self.name(task);
         let call = self.asked(Ask::Define { task: name.clone() });
         let asked_for = name.clone();
-        let done = self
-            .connection
-            .ask(true, move |database, at| {
-                let named = database.data().names.get(&asked_for);
-                match named {
-                    // What is removed can't be removed again.
-                    Some(named) if named.removed && definition.is_none() => Submitted::NoSuchTask,
-                    _ => Submitted::Accepted { entry: database.define(at, &asked_for, definition) },
-                }
-            })
-            .await;
+        let done = self.connection.ask(true, move |database, at| calls::define(database, at, &asked_for, definition)).await;
         self.answered(call, &answer_of(done), punctual_core::ids::partition_of(&name, self.env.plan.shape.partitions));
     }
 
@@ -144,17 +113,5 @@ impl Caller {
         if matches!(answer, Answer::Accepted(_)) {
             WakeUps(self.env.clone()).wake(Wake::Inbox(partition));
         }
-    }
-}
-
-fn answer_of(done: Result<Submitted, Failed>) -> Answer {
-    match done {
-        Ok(Submitted::Accepted { entry }) => Answer::Accepted(entry),
-        Ok(Submitted::Repeated { entry }) => Answer::Repeated(entry),
-        Ok(Submitted::KeyTaken) => Answer::Refused(Arc::from("the key was used for something else")),
-        Ok(Submitted::NoSuchTask) => Answer::Refused(Arc::from("there is no such task")),
-        Ok(Submitted::NoSuchInstance) => Answer::Refused(Arc::from("there is no such instance")),
-        Err(Failed::Aborted) => Answer::Refused(Arc::from("the transaction was rolled back")),
-        Err(Failed::NoAnswer) => Answer::Unknown,
     }
 }

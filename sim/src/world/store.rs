@@ -14,27 +14,17 @@ use punctual_driver::ports::{Beat, InboxPage, LeaseAnswer, Store, StoreError};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::oneshot;
 
+use crate::calls::Failed;
 use crate::history::Who;
 use crate::model::Database;
-use crate::world::env::{Env, between, chance, lock};
-
-/// How long a client of the database waits for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::trouble::{ANSWER_TIMEOUT_MS, NOTICED_AFTER_MS, Way};
+use crate::world::env::{Env, lock};
 
 /// Somebody's connection to the database.
 pub(super) struct Connection {
     env: Arc<Env>,
     who: Who,
     random: Mutex<ChaCha8Rng>,
-}
-
-/// No answer came.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// Surely nothing was written.
-    Aborted,
-    /// Nobody knows.
-    NoAnswer,
 }
 
 impl Connection {
@@ -50,24 +40,24 @@ impl Connection {
         operation: impl FnOnce(&mut Database, u64) -> T + Send + 'static,
     ) -> Result<T, Failed> {
         let env = self.env.clone();
-        let (there, back, aborted, answer_lost, request_lost) = self.fate(writes);
+        let way = self.way(writes);
         let who = self.who;
         let (answer, answered) = oneshot::channel();
         self.env.database_node.spawn(async move {
-            sleep(Duration::from_millis(there)).await;
+            sleep(Duration::from_millis(way.there_ms)).await;
             let is_cut = |outgoing: bool| {
                 let node = env.node(who);
                 let cut = if outgoing { node.outgoing_cut } else { node.incoming_cut };
-                cut > 0 || node.database_cut > 0 || lock(&env.trouble).database_down > 0
+                cut > 0 || node.database_cut > 0 || node.database_cut > 0 || lock(&env.trouble).database_down > 0
             };
             if is_cut(true) {
                 return;
             }
-            if aborted {
+            if way.is_aborted {
                 let _ = answer.send(Err(Failed::Aborted));
                 return;
             }
-            if request_lost {
+            if way.request_is_lost {
                 env.probe("commit.unknown_not_applied");
                 return;
             }
@@ -76,9 +66,8 @@ impl Connection {
                 let at = env.at();
                 (operation(&mut database, at), database.generation())
             };
-            let lag = if writes && env.plan.knobs.semi_synchronous { env.plan.knobs.replica_lag_ms } else { 0 };
-            sleep(Duration::from_millis(back + lag)).await;
-            if answer_lost {
+            sleep(Duration::from_millis(way.back_ms)).await;
+            if way.answer_is_lost {
                 env.probe("commit.unknown_applied");
                 return;
             }
@@ -86,30 +75,21 @@ impl Connection {
                 let _ = answer.send(Ok(done));
             }
         });
-        match timeout(ANSWER_TIMEOUT, answered).await {
+        match timeout(Duration::from_millis(ANSWER_TIMEOUT_MS), answered).await {
             Ok(Ok(done)) => done,
             // The request is gone with its connection: that is noticed at once only where somebody says so.
             Ok(Err(_)) => {
-                sleep(Duration::from_secs(1)).await;
+                sleep(Duration::from_millis(NOTICED_AFTER_MS)).await;
                 Err(Failed::NoAnswer)
             }
             Err(_) => Err(Failed::NoAnswer),
         }
     }
 
-    /// How long the way takes there and back, and what goes wrong on it.
-    fn fate(&self, writes: bool) -> (u64, u64, bool, bool, bool) {
-        let (slow, aborts, applied_lost, not_applied_lost) = {
-            let trouble = lock(&self.env.trouble);
-            (trouble.database_slow_ms, trouble.aborts_per_mille, trouble.applied_lost_per_mille, trouble.not_applied_lost_per_mille)
-        };
-        let random = &mut *lock(&self.random);
-        let takes = between(random, self.env.plan.knobs.database_ms) + slow + self.env.node(self.who).delay_ms;
-        let there = between(random, (0, takes));
-        // Drawn in any case, so that what comes later is the same with and without.
-        let draws = [aborts, applied_lost, not_applied_lost].map(|per_mille| chance(random, per_mille.max(1)) && per_mille > 0);
-        let [aborted, answer_lost, request_lost] = draws.map(|happens| happens && writes);
-        (there, takes - there, aborted, answer_lost, request_lost)
+    fn way(&self, writes: bool) -> Way {
+        let trouble = lock(&self.env.trouble).clone();
+        let delay_ms = self.env.node(self.who).delay_ms;
+        Way::draw(&mut *lock(&self.random), &self.env.plan.knobs, &trouble, delay_ms, writes)
     }
 }
 

@@ -20,13 +20,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::history::Who;
-use crate::world::env::{Env, chance};
+use crate::trouble::{REDIAL_AFTER_MS, SILENCE_MAX_MS, chance};
+use crate::world::env::Env;
 
-/// How long a side waits for anything at all before it takes the other one for dead: what keepalive does. Longer than a worker's lease, so
-/// that what was said before it ended may still come.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// How long a worker waits before it dials again.
-const REDIAL_AFTER: Duration = Duration::from_millis(500);
+const SILENCE_MAX: Duration = Duration::from_millis(SILENCE_MAX_MS);
+const REDIAL_AFTER: Duration = Duration::from_millis(REDIAL_AFTER_MS);
 
 /// Where a scheduler listens.
 pub(super) fn address(scheduler: usize) -> SocketAddr {

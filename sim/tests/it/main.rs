@@ -18,6 +18,7 @@ mod rows;
 mod shrink;
 mod story;
 mod swarm;
+mod tabletop;
 mod tasks;
 mod told;
 

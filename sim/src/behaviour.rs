@@ -1,0 +1,64 @@
+//! What an attempt does: from the plan and the assignment, and from nothing else.
+
+use std::collections::BTreeMap;
+
+use punctual_core::protocol::{Assignment, End};
+
+use crate::plan::{HandlerPlan, Plan, stream};
+use crate::trouble::{between, chance};
+
+/// The handlers that every worker knows.
+pub(crate) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
+
+/// How soon a handler that hangs looks whether it still does.
+pub(crate) const HANG_STEP_MS: u64 = 500;
+
+/// How the handlers of a plan behave.
+#[derive(Clone, Debug)]
+pub(crate) struct Behaviours {
+    seed: u64,
+    /// By task name, with the place of the service that it calls.
+    of_tasks: BTreeMap<String, (HandlerPlan, Option<usize>)>,
+}
+
+/// What an attempt does if nothing comes in between.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) takes_ms: u64,
+    pub(crate) fails: bool,
+}
+
+impl Behaviours {
+    pub(crate) fn new(plan: &Plan) -> Behaviours {
+        let downstreams = plan.downstreams();
+        let of_tasks = plan.tasks.iter().map(|task| {
+            let name = task.document["name"].as_str().unwrap_or_default().to_owned();
+            let place = task.handler.downstream.as_ref().and_then(|name| downstreams.iter().position(|downstream| downstream == name));
+            (name, (task.handler.clone(), place))
+        });
+        Behaviours { seed: plan.seed, of_tasks: of_tasks.collect() }
+    }
+
+    /// How a task's handler behaves, and the place of the service that it calls.
+    pub(crate) fn of(&self, task_name: &str) -> &(HandlerPlan, Option<usize>) {
+        &self.of_tasks[task_name]
+    }
+
+    /// Each attempt has a stream of its own: whatever else happens, it does the same.
+    pub(crate) fn attempt(&self, assignment: &Assignment) -> Attempt {
+        let (handler, _) = self.of(&assignment.task_name);
+        let (time, ordinal, attempt) = (assignment.fire_time, assignment.ordinal, assignment.attempt);
+        let mut random = stream(self.seed, &format!("handler/{}/{time}/{ordinal}/{attempt}", assignment.task_name));
+        let takes_ms = between(&mut random, handler.takes_ms);
+        Attempt { takes_ms, fails: chance(&mut random, handler.fails_per_mille) }
+    }
+}
+
+/// How an attempt ends that has come to its end. `rages`: a storm is over the service that it calls.
+pub(crate) fn end_of(handler: &HandlerPlan, fails: bool, rages: bool) -> (End, Option<&'static str>) {
+    match (fails || rages, handler.fails_for_good && !rages) {
+        (false, _) => (End::Succeeded, None),
+        (true, false) => (End::Failed, Some(if rages { "the service is down" } else { "failed" })),
+        (true, true) => (End::FailedForGood, Some("failed for good")),
+    }
+}
