@@ -272,12 +272,10 @@ const SCENARIOS: [(Guard, Scenario); 15] = [
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
-const PROVED_ELSEWHERE: [Guard; 8] = [
+const PROVED_ELSEWHERE: [Guard; 6] = [
     Guard::HeartbeatsWithinLease,
     Guard::WorkerLivesApart,
     Guard::BackoffCapped,
-    Guard::FenceOnCancel,
-    Guard::LeaseFromRequest,
     Guard::UnknownCommitNotRepeated,
     Guard::CancelKeptUntilEnd,
     Guard::StepBackMovesNoCursor,

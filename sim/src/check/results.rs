@@ -88,9 +88,13 @@ pub(super) fn kept(facts: &Facts<'_>) -> Verdict {
         let commit = facts.commit_of(again);
         let ended_at = facts.records[record].at;
         let from = ended_at.saturating_sub(QUIET_MS);
-        let owner = scheduler(&commit.batch.replica);
+        // One whose name doesn't tell which scheduler it is may be any.
+        let owners = match scheduler(&commit.batch.replica) {
+            Some(owner) => vec![owner],
+            None => (0..facts.plan.shape.schedulers).map(Who::Scheduler).collect(),
+        };
         let is_quiet = disturbances.is_quiet(Who::Worker(run.worker), from, commit.at)
-            && owner.is_some_and(|owner| disturbances.is_quiet(owner, from, commit.at));
+            && owners.iter().all(|owner| disturbances.is_quiet(*owner, from, commit.at));
         if is_quiet {
             case.violated(|| {
                 format!(
@@ -146,13 +150,18 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
     case.verdict()
 }
 
+/// A step to running that the diagram allows; others are another property's affair.
+fn is_start(step: &Transition) -> bool {
+    step.from == Some(State::Dispatched) && step.to == State::Running
+}
+
 /// An instance is running only once its handler has begun.
 pub(super) fn begun(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for version in &facts.versions {
         let commit = facts.commit_of(version);
         let known = version.before.map_or(0, |before| facts.versions[before].row.transitions.len());
-        for step in version.row.transitions.iter().skip(known).filter(|step| step.to == State::Running) {
+        for step in version.row.transitions.iter().skip(known).filter(|step| is_start(step)) {
             let runs = facts.runs_of(version.row.id);
             if !runs.iter().any(|run| run.fence == step.fence && run.began < commit.record) {
                 case.violated(|| {

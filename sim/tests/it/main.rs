@@ -13,6 +13,7 @@ mod regressions;
 mod rehearsal;
 mod reports;
 mod requests;
+mod results;
 mod retries;
 mod rows;
 mod shrink;

@@ -52,11 +52,10 @@ fn one_seed_gives_one_history() {
 }
 
 /// What shows in so few plans of the tabletop world that it is left to the rehearsal world.
-const RARE: [Flaw; 5] = [
+const RARE: [Flaw; 4] = [
     Flaw::Core(Guard::RefusedCommitReloads),
     Flaw::Core(Guard::LeaseTrusted),
     Flaw::Core(Guard::HeartbeatsWithinLease),
-    Flaw::Core(Guard::LeaseFromRequest),
     Flaw::Store(StoreGuard::LeasesByOwnClock),
 ];
 
