@@ -329,7 +329,8 @@ impl WorkerNode {
         let attempt = Attempt { assignment: assignment.clone(), from: connection, stopped: None, timer, overran: false };
         self.running.insert(instance, attempt);
         self.commands.push_back(Command::Start(assignment));
-        self.send(connection, ToScheduler::Started { instance, fence });
+        // Not only to the one that sent it: it may have handed the partition over, and its new owner may have taken this attempt for lost.
+        self.tell_everyone(&ToScheduler::Started { instance, fence });
     }
 
     fn stop(&mut self, key: Key, why: Why) {
