@@ -419,7 +419,8 @@ impl<'a> Facts<'a> {
                 });
             }
         }
-        self.fires.sort_by_key(|fire| fire.task);
+        // In one batch a fire time that is dropped may come before one that is fired.
+        self.fires.sort_by_key(|fire| (fire.task, fire.commit, fire.first));
     }
 
     /// The commit that wrote this version.
