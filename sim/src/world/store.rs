@@ -48,7 +48,7 @@ impl Connection {
             let is_cut = |outgoing: bool| {
                 let node = env.node(who);
                 let cut = if outgoing { node.outgoing_cut } else { node.incoming_cut };
-                cut > 0 || node.database_cut > 0 || node.database_cut > 0 || lock(&env.trouble).database_down > 0
+                cut > 0 || node.database_cut > 0 || lock(&env.trouble).database_down > 0
             };
             if is_cut(true) {
                 return;
