@@ -43,7 +43,9 @@ pub fn run(plan: &Plan, flaws: &[Flaw]) -> Outcome {
         thread.spawn(move || {
             Outcome::of(&flaws, &recorder, || {
                 let env = simulate(plan, &flaws, recorder.clone());
-                Counted { probes: env.probes(), hits: store_hits(&lock(&env.database), &flaws) }
+                let counted = Counted { probes: env.probes(), hits: store_hits(&lock(&env.database), &flaws) };
+                env.let_go();
+                counted
             })
         })
     };
