@@ -4,6 +4,7 @@
 //! carries it out), workers (what handlers did, written by the handlers themselves: the ground truth), and the world (nodes and faults).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_core::batch::Batch;
@@ -294,14 +295,22 @@ impl History {
 
 /// Where a running world writes its history.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder(Arc<Mutex<History>>);
+pub struct Recorder(Arc<Mutex<History>>, Arc<AtomicBool>);
 
 impl Recorder {
     /// Adds a record; answers with its index.
     pub fn record(&self, at: u64, wall: Timestamp, who: Who, what: What) -> usize {
         let mut history = self.lock();
+        if self.1.load(Ordering::Relaxed) {
+            return history.records.len();
+        }
         history.records.push(Record { at, wall, who, what });
         history.records.len() - 1
+    }
+
+    /// The run is over: what is recorded from here on does not count.
+    pub fn close(&self) {
+        self.1.store(true, Ordering::Relaxed);
     }
 
     /// How many records there are.

@@ -120,6 +120,11 @@ impl Env {
         self.resets[&who].subscribe()
     }
 
+    /// The run is over.
+    pub(super) fn close(&self) {
+        self.recorder.close();
+    }
+
     /// Tasks of the runtime and what they share hold each other: what is big is let go of at the end of a run.
     pub(super) fn let_go(&self) {
         *lock(&self.database) = bank::database(&self.plan, Recorder::default(), &[]);

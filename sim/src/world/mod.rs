@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madsim::runtime::Runtime;
+use madsim::runtime::{Handle, Runtime};
 use madsim::time::sleep;
 
 use crate::bank::Flaw;
@@ -75,6 +75,11 @@ fn simulate(plan: Arc<Plan>, flaws: &[Flaw], recorder: Recorder) -> Arc<Env> {
         env.sleep_until(env.plan.horizon_ms).await;
         nodes::record_what_is_left(&env, &nodes).await;
         // Answers that are under way come to nothing.
+        sleep(Duration::from_millis(1)).await;
+        // The tasks of a runtime outlive it, with all that they hold, unless they were killed.
+        env.close();
+        nodes.all().for_each(|node| Handle::current().kill(node.id()));
+        Handle::current().kill(env.database_node.id());
         sleep(Duration::from_millis(1)).await;
         env
     })
