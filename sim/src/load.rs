@@ -29,6 +29,8 @@ struct Load {
     /// Longest and usual attempt.
     longest_ms: u64,
     usual_ms: u64,
+    /// Attempts that a thousand instances make.
+    attempts_per_mille: u64,
     /// Instances in progress at once.
     max_running: u64,
     /// Instances that wait behind the limit.
@@ -51,6 +53,7 @@ impl Load {
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1),
             usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
+            attempts_per_mille: attempts_per_mille(retry.max_attempts, handler),
             max_running: u64::from(policies.concurrency.max_running),
             max_queue: match policies.concurrency.blocking {
                 Blocking::Queue { max_queue } => u64::from(max_queue),
@@ -60,10 +63,11 @@ impl Load {
         })
     }
 
-    /// Slots that it takes, in thousandths.
-    fn slots_per_mille(&self) -> u64 {
+    /// Slots that it takes, in thousandths, where an attempt costs this much besides its handler.
+    fn slots_per_mille(&self, spoken_ms: u64) -> u64 {
         let Some(interval_ms) = self.interval_ms else { return 0 };
-        (self.usual_ms.saturating_mul(1_000) / interval_ms.max(1)).min(self.max_running.saturating_mul(1_000))
+        let instance = self.usual_ms.saturating_add(spoken_ms).saturating_mul(self.attempts_per_mille);
+        (instance / interval_ms.max(1)).min(self.max_running.saturating_mul(1_000))
     }
 
     /// Instances that there may be when the world heals, where so many were submitted by hand and this much time has passed.
@@ -71,6 +75,20 @@ impl Load {
         let fired = self.interval_ms.map_or(1, |interval_ms| ms / interval_ms.max(1) + 1);
         self.max_queue.saturating_add(self.max_running).min(fired.saturating_add(submissions))
     }
+}
+
+/// Attempts that a thousand instances make, where each fails as often as the handler does.
+fn attempts_per_mille(max_attempts: Option<u32>, handler: &HandlerPlan) -> u64 {
+    if handler.fails_for_good {
+        return 1_000;
+    }
+    let mut reached = 1_000;
+    let attempts = (0..max_attempts.unwrap_or(1)).map_while(|_| {
+        let now = reached;
+        reached = reached * u64::from(handler.fails_per_mille) / 1_000;
+        (now > 0).then_some(now)
+    });
+    attempts.sum()
 }
 
 /// From fire to fire, by the calendar of 2026 for cron schedules.
@@ -91,13 +109,14 @@ fn interval_ms(definition: &TaskDefinition, usual_ms: u64) -> Option<u64> {
 
 /// Grows the shape, unless it is fixed, and then shortens the heaviest handlers, until the workers can bear what fires: in a world that is
 /// always too small nothing ever settles. Of a task that is edited the heaviest version counts.
-pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], shape: &mut Shape, is_fixed: bool) {
+pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &mut Shape, is_fixed: bool) {
+    let spoken_ms = spoken_ms(knobs);
     let slots_of = |tasks: &[TaskPlan], place: usize| {
         let edits = calls.iter().filter_map(|call| match &call.what {
             CallKind::Edit { task, document } if *task == place => Some(document),
             _ => None,
         });
-        let of_version = |document: &Value| Load::of(document, &tasks[place].handler).map_or(0, |load| load.slots_per_mille());
+        let of_version = |document: &Value| Load::of(document, &tasks[place].handler).map_or(0, |load| load.slots_per_mille(spoken_ms));
         edits.chain([&tasks[place].document]).map(of_version).max().unwrap_or(0)
     };
     let mut taken: Vec<u64> = (0..tasks.len()).map(|place| slots_of(tasks, place)).collect();
@@ -161,10 +180,10 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
         let (mut most_ms, mut most_per_mille) = (0, 0);
         for (_, load) in loads.iter().filter(|(other, _)| *other == task) {
             let backlog = load.backlog(submissions, plan.heal_at_ms);
-            let attempt_ms = load.longest_ms.saturating_add(spoken_ms);
-            longest_ms = attempt_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
-            most_ms = attempt_ms.saturating_mul(backlog).max(most_ms);
-            most_per_mille = load.slots_per_mille().max(most_per_mille);
+            let instance_ms = load.longest_ms.saturating_add(spoken_ms).saturating_mul(load.attempts_per_mille) / 1_000;
+            longest_ms = instance_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
+            most_ms = instance_ms.saturating_mul(backlog).max(most_ms);
+            most_per_mille = load.slots_per_mille(spoken_ms).max(most_per_mille);
         }
         work_ms = work_ms.saturating_add(most_ms);
         taken_per_mille = most_per_mille.saturating_add(taken_per_mille);

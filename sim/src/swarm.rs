@@ -129,7 +129,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let count = draw.between(options.calls.0 as u64, options.calls.1 as u64) as usize;
     let calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
     if options.workload.is_none() {
-        load::balance(&mut tasks, &calls, &mut shape, options.shape.is_some());
+        load::balance(&mut tasks, &calls, &knobs, &mut shape, options.shape.is_some());
     }
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };
     let faults = faults::draw_faults(seed, &families, &ground);
