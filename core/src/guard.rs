@@ -35,6 +35,8 @@ pub enum Guard {
     ResultKeptUntilAcknowledged,
     /// A worker that has heard from no scheduler for its lease ends its attempts.
     WorkerSelfFences,
+    /// A worker does not begin what was sent before its scheduler had given it up.
+    LateAssignmentReturned,
     /// The absence of an attempt in a worker's account counts only for what the worker had received when it gave the account.
     AccountCoversAssignment,
     /// A worker is told to send several heartbeats in the time of a lease.
@@ -53,7 +55,7 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 21] = [
+    pub const ALL: [Guard; 22] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -68,6 +70,7 @@ impl Guard {
         Guard::LeaseTrusted,
         Guard::ResultKeptUntilAcknowledged,
         Guard::WorkerSelfFences,
+        Guard::LateAssignmentReturned,
         Guard::AccountCoversAssignment,
         Guard::HeartbeatsWithinLease,
         Guard::WorkerLivesApart,

@@ -48,6 +48,8 @@ pub const MISFIRE_THRESHOLD: Millis = Millis::from_secs(5);
 
 /// How often a worker sends a heartbeat.
 pub const HEARTBEAT_INTERVAL: Millis = Millis::from_secs(10);
+/// Shortest interval between heartbeats that a worker lets itself be told.
+pub const HEARTBEAT_INTERVAL_MIN: Millis = Millis(100);
 /// How long an attempt lives without a heartbeat of its worker.
 pub const WORKER_LEASE: Millis = Millis::from_secs(30);
 /// How long an owner holds a partition without renewing.

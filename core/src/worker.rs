@@ -144,6 +144,11 @@ struct Link {
     heartbeat_at: Monotonic,
     /// Assignments received over it.
     received: u64,
+    /// Accounts given over it that no welcome has answered.
+    unanswered: u64,
+    /// So many welcomes have to come before its assignments are fresh: it was silent for the lease, and what comes first may have been
+    /// sent before that. Its scheduler has given this worker up meanwhile, and may have given the same to another one.
+    stale_for: u64,
 }
 
 /// A report that was not acknowledged.
@@ -203,10 +208,12 @@ impl WorkerNode {
     /// Takes one event in. Afterwards ask for commands until there are none.
     pub fn handle_event(&mut self, now: Monotonic, event: Event) {
         self.now = self.now.max(now);
+        // What is heard now doesn't make up for the silence before.
+        self.fence_self();
         match event {
             Event::Tick => {}
             Event::Connected(connection) => {
-                let link = Link { heard_at: self.now, heartbeat_at: self.now + self.heartbeat, received: 0 };
+                let link = Link { heard_at: self.now, heartbeat_at: self.now + self.heartbeat, received: 0, unanswered: 0, stale_for: 0 };
                 self.links.insert(connection, link);
                 self.give_account(connection);
             }
@@ -215,6 +222,7 @@ impl WorkerNode {
                 self.outgoing.remove(&connection);
             }
             Event::Messages { connection, messages } => {
+                self.heard_of(connection);
                 for message in messages {
                     self.message(connection, message);
                 }
@@ -230,7 +238,6 @@ impl WorkerNode {
         }
         self.run_timers();
         self.keep_in_touch();
-        self.fence_self();
         if self.draining && !self.drained && self.running.is_empty() && self.reports.is_empty() {
             self.drained = true;
             self.commands.push_back(Command::Drained);
@@ -265,16 +272,28 @@ impl WorkerNode {
         self.reports.len()
     }
 
-    fn message(&mut self, connection: ConnectionId, message: ToWorker) {
+    fn heard_of(&mut self, connection: ConnectionId) {
         let Some(link) = self.links.get_mut(&connection) else { return };
+        let was_silent = self.now.since(link.heard_at) >= self.lease;
         link.heard_at = self.now;
         self.heard_at = self.now;
         self.is_fenced = false;
+        if was_silent {
+            self.give_account(connection);
+            let link = self.links.get_mut(&connection).expect("looked up above");
+            link.stale_for = link.unanswered;
+        }
+    }
+
+    fn message(&mut self, connection: ConnectionId, message: ToWorker) {
+        let Some(link) = self.links.get_mut(&connection) else { return };
         match message {
             ToWorker::Welcome { heartbeat, lease } => {
-                self.heartbeat = heartbeat;
-                self.lease = lease;
-                link.heartbeat_at = self.now + heartbeat;
+                link.unanswered = link.unanswered.saturating_sub(1);
+                link.stale_for = link.stale_for.saturating_sub(1);
+                self.heartbeat = heartbeat.max(limits::HEARTBEAT_INTERVAL_MIN);
+                self.lease = lease.max(self.heartbeat);
+                link.heartbeat_at = self.now + self.heartbeat;
             }
             ToWorker::Alive => {}
             ToWorker::GiveAccount => self.give_account(connection),
@@ -295,6 +314,8 @@ impl WorkerNode {
         let mut running: Vec<_> =
             running.chain(self.reports.keys().copied()).map(|(instance, fence)| Running { instance, fence }).collect();
         running.sort_unstable_by_key(|running| (running.instance, running.fence));
+        let link = self.links.get_mut(&connection).expect("there is such a link");
+        link.unanswered += 1;
         let hello = Hello {
             worker: self.config.worker.clone(),
             life: self.config.life,
@@ -302,7 +323,7 @@ impl WorkerNode {
             handlers: self.config.handlers.clone(),
             draining: self.draining,
             running,
-            received: self.links[&connection].received,
+            received: link.received,
         };
         self.send(connection, ToScheduler::Hello(hello));
         let reports: Vec<_> = self.reports.values().map(|kept| kept.report.clone()).collect();
@@ -316,8 +337,10 @@ impl WorkerNode {
         if self.attempt(key).is_some() || self.reports.contains_key(&key) {
             return;
         }
+        let is_fresh = guard!(Guard::LateAssignmentReturned, self.links[&connection].stale_for == 0);
         // One under another fence is still being ended.
-        if self.running.contains_key(&instance)
+        if !is_fresh
+            || self.running.contains_key(&instance)
             || self.draining
             || self.running.len() >= self.config.slots as usize
             || !self.config.handlers.contains(&assignment.handler.name)

@@ -3,10 +3,12 @@
 //! A transport is whoever fills and empties those channels. [`in_process`] joins two nodes of one process; others carry the same batches
 //! over sockets.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use punctual_core::ids::{ConnectionId, PartitionId};
 use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_core::time::{Millis, Monotonic};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -16,13 +18,13 @@ pub const LINK_BATCHES_MAX: usize = 64;
 /// Messages that may wait for room in a link besides. A peer that lets more pile up is cut off.
 pub const HELD_MESSAGES_MAX: usize = 1 << 20;
 /// How soon to try again to get rid of messages that wait for room.
-pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_millis(1);
+const FLUSH_INTERVAL: Millis = Millis(1);
 /// How soon nodes that were cut off from each other are joined again.
 const REJOIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The sending end of a link, as a loop has it: it never waits. What finds no room is held and goes out as one batch when there is some.
 #[derive(Debug)]
-pub(crate) struct Outbox<M> {
+struct Outbox<M> {
     link: mpsc::Sender<Vec<M>>,
     held: Vec<M>,
 }
@@ -32,16 +34,7 @@ pub(crate) struct Outbox<M> {
 pub(crate) struct CutOff;
 
 impl<M> Outbox<M> {
-    pub(crate) fn new(link: mpsc::Sender<Vec<M>>) -> Self {
-        Outbox { link, held: Vec::new() }
-    }
-
-    /// Whether messages wait for room.
-    pub(crate) fn is_behind(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    pub(crate) fn send(&mut self, messages: Vec<M>) -> Result<(), CutOff> {
+    fn send(&mut self, messages: Vec<M>) -> Result<(), CutOff> {
         match self.held.is_empty() {
             true => self.held = messages,
             false => self.held.extend(messages),
@@ -49,7 +42,7 @@ impl<M> Outbox<M> {
         self.flush()
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), CutOff> {
+    fn flush(&mut self) -> Result<(), CutOff> {
         if self.held.is_empty() {
             return Ok(());
         }
@@ -61,6 +54,47 @@ impl<M> Outbox<M> {
             }
             Err(TrySendError::Full(_) | TrySendError::Closed(_)) => Err(CutOff),
         }
+    }
+}
+
+/// The links of a loop. Who is cut off has no link any more.
+#[derive(Debug)]
+pub(crate) struct Links<M>(BTreeMap<ConnectionId, Outbox<M>>);
+
+impl<M> Default for Links<M> {
+    fn default() -> Self {
+        Links(BTreeMap::new())
+    }
+}
+
+impl<M> Links<M> {
+    pub(crate) fn add(&mut self, connection: ConnectionId, link: mpsc::Sender<Vec<M>>) {
+        self.0.insert(connection, Outbox { link, held: Vec::new() });
+    }
+
+    pub(crate) fn remove(&mut self, connection: ConnectionId) {
+        self.0.remove(&connection);
+    }
+
+    /// Sends, where there is such a link.
+    pub(crate) fn send(&mut self, connection: ConnectionId, messages: Vec<M>) -> Result<(), CutOff> {
+        let Some(link) = self.0.get_mut(&connection) else { return Ok(()) };
+        link.send(messages).inspect_err(|_| self.remove(connection))
+    }
+
+    /// Sends what had found no room; answers who was cut off.
+    pub(crate) fn flush(&mut self) -> Vec<ConnectionId> {
+        let cut_off: Vec<_> = self.0.iter_mut().filter_map(|(connection, link)| link.flush().err().map(|CutOff| *connection)).collect();
+        for connection in &cut_off {
+            self.0.remove(connection);
+        }
+        cut_off
+    }
+
+    /// When to come round where the loop itself would at `at`: sooner while messages wait for room.
+    pub(crate) fn come_round(&self, now: Monotonic, at: Monotonic) -> Monotonic {
+        let is_behind = self.0.values().any(|link| !link.held.is_empty());
+        if is_behind { at.min(now + FLUSH_INTERVAL) } else { at }
     }
 }
 
@@ -168,27 +202,44 @@ async fn join(connection: ConnectionId, scheduler: &mpsc::Sender<ToSchedulerNode
 mod tests {
     use super::*;
 
+    const ONE: ConnectionId = ConnectionId(1);
+
     #[tokio::test]
     async fn what_finds_no_room_is_held_and_comes_in_order() {
         let (link, mut peer) = mpsc::channel(1);
-        let mut outbox = Outbox::new(link);
+        let mut links = Links::default();
+        links.add(ONE, link);
         for number in 0..5 {
-            outbox.send(vec![number]).expect("held, not cut off");
+            links.send(ONE, vec![number]).expect("held, not cut off");
         }
-        assert!(outbox.is_behind());
+        assert_eq!(links.come_round(Monotonic(7), Monotonic(100)), Monotonic(8), "something waits");
         assert_eq!(peer.recv().await, Some(vec![0]));
-        outbox.flush().expect("there is room now");
-        assert!(!outbox.is_behind());
+        assert_eq!(links.flush(), [], "there is room now");
+        assert_eq!(links.come_round(Monotonic(7), Monotonic(100)), Monotonic(100));
         assert_eq!(peer.recv().await, Some(vec![1, 2, 3, 4]));
     }
 
     #[tokio::test]
     async fn a_peer_that_never_reads_is_cut_off_in_the_end() {
         let (link, _peer) = mpsc::channel(1);
-        let mut outbox = Outbox::new(link);
-        outbox.send(vec![0]).expect("there is room");
-        outbox.send(vec![0; HELD_MESSAGES_MAX]).expect("held");
-        outbox.send(vec![0]).expect_err("too much");
+        let mut links = Links::default();
+        links.add(ONE, link);
+        links.send(ONE, vec![0]).expect("there is room");
+        links.send(ONE, vec![0; HELD_MESSAGES_MAX]).expect("held");
+        links.send(ONE, vec![0]).expect_err("too much");
+        links.send(ONE, vec![0]).expect("there is no such link any more");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_noticed_when_what_was_held_goes_out() {
+        let (link, peer) = mpsc::channel(1);
+        let mut links = Links::default();
+        links.add(ONE, link);
+        links.send(ONE, vec![0]).expect("there is room");
+        links.send(ONE, vec![0]).expect("held");
+        drop(peer);
+        assert_eq!(links.flush(), [ONE]);
+        assert_eq!(links.flush(), []);
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! The loop of a scheduler node.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,15 +7,16 @@ use std::time::Duration;
 use punctual_core::batch::{Batch, CommitOutcome};
 use punctual_core::guard;
 use punctual_core::guard::Guard;
-use punctual_core::ids::{ConnectionId, Epoch, PartitionId};
+use punctual_core::ids::{Epoch, PartitionId};
 use punctual_core::limits;
 use punctual_core::protocol::ToWorker;
 use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use crate::alarm::Alarm;
 use crate::clock::StoreClock;
-use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, SchedulerStatus, ToSchedulerNode};
+use crate::link::{CutOff, Links, SchedulerStatus, ToSchedulerNode};
 use crate::ports::{Clock, LeaseAnswer, Observer, Signals, Store, StoreError, Wake};
 
 /// Batches and signals that may wait for the loop.
@@ -38,7 +38,7 @@ const WRITES: u8 = 2;
 pub struct SchedulerNode<S, C, G, O> {
     machine: Scheduler,
     world: World<S, C, G, O>,
-    links: BTreeMap<ConnectionId, Outbox<ToWorker>>,
+    links: Links<ToWorker>,
 }
 
 struct World<S, C, G, O> {
@@ -83,15 +83,15 @@ pub async fn run<S: Store, C: Clock, G: Signals, O: Observer>(
     let clock = Arc::new(StoreClock::new(clock));
     let machine = Scheduler::new(config.clone(), clock.now());
     let world = World { config, store, clock, signals, observer, answers, store_fails: Arc::default(), beats: Arc::default() };
-    let mut node = SchedulerNode { machine, world, links: BTreeMap::new() };
+    let mut node = SchedulerNode { machine, world, links: Links::default() };
+    let mut alarm = Alarm::default();
     node.handle(Event::Tick);
     loop {
         if node.carry_out() {
             return;
         }
         let now = node.world.clock.now().monotonic;
-        let wait = Duration::from_millis(node.machine.poll_timeout().map_or(0, |at| at.since(now).0));
-        let wait = if node.is_behind() { wait.min(FLUSH_INTERVAL) } else { wait };
+        let at = node.links.come_round(now, node.machine.poll_timeout().unwrap_or(now));
         tokio::select! {
             biased;
             event = answered.recv() => match event {
@@ -102,7 +102,7 @@ pub async fn run<S: Store, C: Clock, G: Signals, O: Observer>(
                 Some(message) => node.take(message),
                 None => return,
             },
-            () = sleep(wait) => node.handle(Event::Tick),
+            () = alarm.rings(now, at) => node.handle(Event::Tick),
         }
         for _ in 1..EVENTS_AT_ONCE {
             if let Ok(event) = answered.try_recv() {
@@ -124,12 +124,12 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
     fn take(&mut self, message: ToSchedulerNode) {
         let event = match message {
             ToSchedulerNode::Connected(connection, link) => {
-                self.links.insert(connection, Outbox::new(link));
+                self.links.add(connection, link);
                 return;
             }
             ToSchedulerNode::Messages(connection, messages) => Event::WorkerMessages { connection, messages },
             ToSchedulerNode::Disconnected(connection) => {
-                self.links.remove(&connection);
+                self.links.remove(connection);
                 Event::WorkerDisconnected { connection }
             }
             ToSchedulerNode::InboxSignalled => Event::InboxSignalled,
@@ -149,10 +149,16 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
 
     /// Carries out all commands; answers whether the node has stopped.
     fn carry_out(&mut self) -> bool {
-        self.flush();
+        for connection in self.links.flush() {
+            self.handle(Event::WorkerDisconnected { connection });
+        }
         while let Some(command) = self.machine.poll_command() {
             match command {
-                Command::Send { connection, messages } => self.send(connection, messages),
+                Command::Send { connection, messages } => {
+                    if let Err(CutOff) = self.links.send(connection, messages) {
+                        self.handle(Event::WorkerDisconnected { connection });
+                    }
+                }
                 Command::Alert(alert) => self.world.observer.alerted(&alert),
                 Command::Stopped => return true,
                 command => {
@@ -162,27 +168,6 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
             }
         }
         false
-    }
-
-    fn send(&mut self, connection: ConnectionId, messages: Vec<ToWorker>) {
-        let Some(link) = self.links.get_mut(&connection) else { return };
-        if let Err(CutOff) = link.send(messages) {
-            self.links.remove(&connection);
-            self.handle(Event::WorkerDisconnected { connection });
-        }
-    }
-
-    /// Sends what had found no room.
-    fn flush(&mut self) {
-        let cut_off: Vec<_> = self.links.iter_mut().filter_map(|(connection, link)| link.flush().err().map(|CutOff| *connection)).collect();
-        for connection in cut_off {
-            self.links.remove(&connection);
-            self.handle(Event::WorkerDisconnected { connection });
-        }
-    }
-
-    fn is_behind(&self) -> bool {
-        self.links.values().any(Outbox::is_behind)
     }
 }
 

@@ -1,37 +1,38 @@
 //! The loop of a worker node.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use punctual_core::batch::Output;
-use punctual_core::ids::{ConnectionId, Fence, InstanceId};
+use punctual_core::ids::{Fence, InstanceId};
 use punctual_core::protocol::{Assignment, End, ToScheduler};
+use punctual_core::time::Millis;
 use punctual_core::worker::{Command, Config, Event, WorkerNode};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
 
-use crate::link::{CutOff, FLUSH_INTERVAL, Outbox, ToWorkerNode, WorkerStatus};
+use crate::alarm::Alarm;
+use crate::link::{CutOff, Links, ToWorkerNode, WorkerStatus};
 use crate::ports::{Clock, Ended, Executor, Stop};
 
 /// Batches that may wait for the loop.
 pub const QUEUE_MAX: usize = 1_024;
 const EVENTS_AT_ONCE: usize = 256;
+/// A node that waits for nothing comes round all the same.
+const IDLE_MAX: Millis = Millis(60_000);
 
 /// Runs a worker node until it has drained, or until everybody who could talk to it is gone.
 pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock: Arc<C>, mut inbound: mpsc::Receiver<ToWorkerNode>) {
     // Bounded by the worker's slots.
     let (ended, mut has_ended) = mpsc::unbounded_channel();
     let machine = WorkerNode::new(config, clock.now().monotonic);
-    let mut node = Node { machine, executor, clock, ended, links: BTreeMap::new(), running: FxHashMap::default() };
+    let mut node = Node { machine, executor, clock, ended, links: Links::default(), running: FxHashMap::default() };
+    let mut alarm = Alarm::default();
     loop {
         if node.carry_out() {
             return;
         }
         let now = node.clock.now().monotonic;
-        let wait = node.machine.poll_timeout().map_or(Duration::from_secs(60), |at| Duration::from_millis(at.since(now).0));
-        let wait = if node.is_behind() { wait.min(FLUSH_INTERVAL) } else { wait };
+        let at = node.links.come_round(now, node.machine.poll_timeout().unwrap_or(now + IDLE_MAX));
         tokio::select! {
             biased;
             event = has_ended.recv() => node.handle(event.expect("the node holds a sender")),
@@ -39,7 +40,7 @@ pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock:
                 Some(message) => node.take(message),
                 None => return,
             },
-            () = sleep(wait) => node.handle(Event::Tick),
+            () = alarm.rings(now, at) => node.handle(Event::Tick),
         }
         for _ in 1..EVENTS_AT_ONCE {
             if let Ok(event) = has_ended.try_recv() {
@@ -58,7 +59,7 @@ struct Node<E, C> {
     executor: Arc<E>,
     clock: Arc<C>,
     ended: mpsc::UnboundedSender<Event>,
-    links: BTreeMap<ConnectionId, Outbox<ToScheduler>>,
+    links: Links<ToScheduler>,
     running: FxHashMap<(InstanceId, Fence), watch::Sender<Stop>>,
 }
 
@@ -73,12 +74,12 @@ impl<E: Executor, C: Clock> Node<E, C> {
     fn take(&mut self, message: ToWorkerNode) {
         let event = match message {
             ToWorkerNode::Connected(connection, link) => {
-                self.links.insert(connection, Outbox::new(link));
+                self.links.add(connection, link);
                 Event::Connected(connection)
             }
             ToWorkerNode::Messages(connection, messages) => Event::Messages { connection, messages },
             ToWorkerNode::Disconnected(connection) => {
-                self.links.remove(&connection);
+                self.links.remove(connection);
                 Event::Disconnected(connection)
             }
             ToWorkerNode::Status(asker) => {
@@ -94,10 +95,16 @@ impl<E: Executor, C: Clock> Node<E, C> {
 
     /// Carries out all commands; answers whether the node has drained.
     fn carry_out(&mut self) -> bool {
-        self.flush();
+        for connection in self.links.flush() {
+            self.handle(Event::Disconnected(connection));
+        }
         while let Some(command) = self.machine.poll_command() {
             match command {
-                Command::Send { connection, messages } => self.send(connection, messages),
+                Command::Send { connection, messages } => {
+                    if let Err(CutOff) = self.links.send(connection, messages) {
+                        self.handle(Event::Disconnected(connection));
+                    }
+                }
                 Command::Start(assignment) => self.start(assignment),
                 Command::Cancel { instance, fence } => self.stop(instance, fence, Stop::Cancel),
                 Command::Kill { instance, fence } => self.stop(instance, fence, Stop::Kill),
@@ -105,27 +112,6 @@ impl<E: Executor, C: Clock> Node<E, C> {
             }
         }
         false
-    }
-
-    fn send(&mut self, connection: ConnectionId, messages: Vec<ToScheduler>) {
-        let Some(link) = self.links.get_mut(&connection) else { return };
-        if let Err(CutOff) = link.send(messages) {
-            self.links.remove(&connection);
-            self.handle(Event::Disconnected(connection));
-        }
-    }
-
-    /// Sends what had found no room.
-    fn flush(&mut self) {
-        let cut_off: Vec<_> = self.links.iter_mut().filter_map(|(connection, link)| link.flush().err().map(|CutOff| *connection)).collect();
-        for connection in cut_off {
-            self.links.remove(&connection);
-            self.handle(Event::Disconnected(connection));
-        }
-    }
-
-    fn is_behind(&self) -> bool {
-        self.links.values().any(Outbox::is_behind)
     }
 
     fn start(&mut self, assignment: Arc<Assignment>) {

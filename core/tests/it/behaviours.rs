@@ -856,3 +856,21 @@ fn a_failure_is_not_forgotten_before_what_follows_it_is_written() {
     assert_eq!((row.state, row.failures, row.losses), (State::Succeeded, 1, 0), "{:#?}", row.transitions);
     world.assert_sound();
 }
+
+/// A replica's own clock is ahead, and it learns what time it is by the store's only after it has begun.
+#[test]
+fn what_the_clock_showed_before_anything_was_owned_fires_nothing() {
+    let mut world = World::settled(1);
+    world.define(task("a", minutely()));
+    world.run(1_000);
+    world.crash_replica(0);
+    world.run_until(59_300);
+    world.step_wall(800);
+    world.start_replica(0);
+    world.step_wall(-800);
+    world.run_until(59_900);
+    assert_eq!(world.rows("a").len(), 0, "by the store's clock it is not yet time");
+    world.run_until(60_500);
+    assert_eq!(world.rows("a").len(), 1);
+    world.assert_sound();
+}

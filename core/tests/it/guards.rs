@@ -253,7 +253,23 @@ fn account_and_assignment() -> Result<(), String> {
     ensure(world.began.len() == 1, "effect.once: an assignment on its way was taken for never received")
 }
 
-const SCENARIOS: [(Guard, Scenario); 15] = [
+/// An assignment is on its way for so long that its worker may have been given up meanwhile.
+fn late_assignment() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.run(100);
+    world.hold_messages_to(0);
+    world.trigger("a", None);
+    world.run(40_000);
+    let late = world.rows("a")[0].fence;
+    world.let_messages_through_to(0);
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.states("a") == [State::Succeeded], "heal.converges: what was returned was not given out again")?;
+    ensure(world.began.iter().all(|began| began.fence > late), "attempt.exclusive: an assignment from before the silence was begun")
+}
+
+const SCENARIOS: [(Guard, Scenario); 16] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -268,6 +284,7 @@ const SCENARIOS: [(Guard, Scenario); 15] = [
     (Guard::LeaseTrusted, trusted_lease),
     (Guard::ResultKeptUntilAcknowledged, kept_result),
     (Guard::WorkerSelfFences, self_fencing),
+    (Guard::LateAssignmentReturned, late_assignment),
     (Guard::AccountCoversAssignment, account_and_assignment),
 ];
 
@@ -332,6 +349,7 @@ fn every_probe_is_hit() {
     world.crash_replica(0);
     world.run(40_000);
     world.start_replica(0);
+    world.run(15_000);
     world.step_wall(-10_000);
     world.run(10_000);
     // A worker that kills whatever kills it.

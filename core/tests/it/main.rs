@@ -8,3 +8,4 @@ mod odd_input;
 mod regressions;
 mod scripts;
 mod tabletop;
+mod workers;

@@ -12,6 +12,9 @@ pub enum Aim {
     None,
     /// Handlers run for minutes, and workers that run some are cut off for longer than a lease.
     LongHandlersCutOff,
+    /// Workers stand still for longer than a lease, with assignments on their way, and wake up while the database is too slow for anybody
+    /// to own anything.
+    PausedWorkers,
     /// Messages of workers take longer than a lease, now and then.
     SlowMessages,
     /// Workers die just after they have begun, before anybody knows, and come back at once.
@@ -43,6 +46,28 @@ impl Aim {
                 plan.calls.clear();
                 plan.faults.clear();
                 repeat(plan, 60_000, |number| (FaultKind::Isolate, 55_000, Selector::Busy(number)));
+            }
+            Aim::PausedWorkers => {
+                plan.shape.workers = plan.shape.workers.max(2);
+                plan.shape.slots = 8;
+                every(plan, |task| {
+                    task.remove("timeout");
+                    task.insert("idempotent".into(), json!(true));
+                    task.insert("concurrency".into(), json!({ "max_running": 20 }));
+                });
+                for task in &mut plan.tasks {
+                    task.handler.takes_ms = (60_000, 90_000);
+                    task.handler.obeys_after_ms = Some(0);
+                }
+                plan.calls.clear();
+                plan.faults.clear();
+                repeat(plan, 100_000, |number| (FaultKind::Pause, 45_000, Selector::Worker(number)));
+                // Just after the paused worker was given up, so that what it held is with another one.
+                let pauses: Vec<u64> = plan.faults.iter().map(|fault| fault.at_ms).collect();
+                for at_ms in pauses.iter().map(|at_ms| at_ms + 31_000).filter(|at_ms| at_ms + 45_000 < plan.heal_at_ms) {
+                    let kind = FaultKind::DatabaseSlow { ms: 9_500 };
+                    plan.faults.push(Fault { at_ms, lasts_ms: 45_000, kind, on: Selector::World });
+                }
             }
             Aim::SlowMessages => {
                 plan.shape.workers = plan.shape.workers.max(2);

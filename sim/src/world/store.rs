@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use madsim::time::{sleep, timeout};
+use madsim::time::sleep;
 use punctual_core::batch::{Batch, CommitOutcome, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
@@ -41,6 +41,7 @@ impl Connection {
     ) -> Result<T, Failed> {
         let env = self.env.clone();
         let way = self.way(writes);
+        let takes_ms = way.there_ms + way.back_ms;
         let who = self.who;
         let (answer, answered) = oneshot::channel();
         self.env.database_node.spawn(async move {
@@ -75,14 +76,17 @@ impl Connection {
                 let _ = answer.send(Ok(done));
             }
         });
-        match timeout(Duration::from_millis(ANSWER_TIMEOUT_MS), answered).await {
-            Ok(Ok(done)) => done,
+        if takes_ms > ANSWER_TIMEOUT_MS {
+            sleep(Duration::from_millis(ANSWER_TIMEOUT_MS)).await;
+            return Err(Failed::NoAnswer);
+        }
+        match answered.await {
+            Ok(done) => done,
             // The request is gone with its connection: that is noticed at once only where somebody says so.
-            Ok(Err(_)) => {
+            Err(_) => {
                 sleep(Duration::from_millis(NOTICED_AFTER_MS)).await;
                 Err(Failed::NoAnswer)
             }
-            Err(_) => Err(Failed::NoAnswer),
         }
     }
 

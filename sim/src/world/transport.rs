@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use madsim::net::{TcpListener, TcpStream};
-use madsim::time::{Instant, sleep, sleep_until};
+use madsim::time::sleep;
 use punctual_core::ids::ConnectionId;
 use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_core::time::{Millis, Monotonic};
+use punctual_driver::alarm::Alarm;
 use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode, ToWorkerNode};
 use punctual_proto::connection::{ConnectionError, SchedulerSide, WorkerSide};
 use punctual_proto::frame::{Frame, decode, encode};
@@ -23,7 +25,7 @@ use crate::history::Who;
 use crate::trouble::{REDIAL_AFTER_MS, SILENCE_MAX_MS, chance};
 use crate::world::env::Env;
 
-const SILENCE_MAX: Duration = Duration::from_millis(SILENCE_MAX_MS);
+const SILENCE_MAX: Millis = Millis(SILENCE_MAX_MS);
 const REDIAL_AFTER: Duration = Duration::from_millis(REDIAL_AFTER_MS);
 
 /// Where a scheduler listens.
@@ -147,18 +149,24 @@ async fn pump<S, D, F, E>(
 {
     let mut arrived = BytesMut::with_capacity(4_096);
     let mut resets = env.resets_of(who);
-    let mut heard_at = Instant::now();
-    let mut on_its_way: VecDeque<(Instant, BytesMut)> = VecDeque::new();
+    let reset = resets.recv();
+    tokio::pin!(reset);
+    let now = || Monotonic(env.at());
+    let mut heard_at = now();
+    // The silence is measured when it may have lasted too long, not whenever something is heard.
+    let (mut silence, mut look_at) = (Alarm::default(), heard_at + SILENCE_MAX);
+    let (mut sending, mut on_its_way) = (Alarm::default(), VecDeque::<(Monotonic, BytesMut)>::new());
     loop {
+        let at = now();
         tokio::select! {
             biased;
-            _ = resets.recv() => return,
+            _ = &mut reset => return,
             read = stream.read_buf(&mut arrived) => {
                 // The end of a stream is never a success: whoever is at the other end may have crashed.
                 if !matches!(read, Ok(count) if count > 0) {
                     return;
                 }
-                heard_at = Instant::now();
+                heard_at = now();
                 loop {
                     let frame = match decode::<S::Incoming>(&mut arrived) {
                         Ok(Some(frame)) => frame,
@@ -195,18 +203,24 @@ async fn pump<S, D, F, E>(
                         }
                     }
                 }
-                let due_at = Instant::now() + Duration::from_millis(node.delay_ms);
+                let due_at = now() + Millis(node.delay_ms);
                 // Never past what went before.
                 let due_at = on_its_way.back().map_or(due_at, |(before, _)| due_at.max(*before));
                 on_its_way.push_back((due_at, bytes));
             }
-            () = sleep_until(on_its_way.front().map_or(heard_at + SILENCE_MAX, |(due_at, _)| *due_at)), if !on_its_way.is_empty() => {
-                let (_, bytes) = on_its_way.pop_front().expect("looked at");
-                if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+            () = sending.rings(at, on_its_way.front().map_or(at, |(due_at, _)| *due_at)), if !on_its_way.is_empty() => {}
+            () = silence.rings(at, look_at) => {
+                look_at = heard_at + SILENCE_MAX;
+                if look_at <= now() {
                     return;
                 }
             }
-            () = sleep_until(heard_at + SILENCE_MAX) => return,
+        }
+        while on_its_way.front().is_some_and(|(due_at, _)| *due_at <= now()) {
+            let (_, bytes) = on_its_way.pop_front().expect("looked at");
+            if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
         }
     }
 }

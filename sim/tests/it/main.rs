@@ -3,6 +3,7 @@
 mod accounted;
 mod attempts;
 mod day;
+mod docs;
 mod findings;
 mod fires;
 mod heal;
