@@ -180,9 +180,9 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
         let (mut most_ms, mut most_per_mille) = (0, 0);
         for (_, load) in loads.iter().filter(|(other, _)| *other == task) {
             let backlog = load.backlog(submissions, plan.heal_at_ms);
-            let instance_ms = load.longest_ms.saturating_add(spoken_ms).saturating_mul(load.attempts_per_mille) / 1_000;
-            longest_ms = instance_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
-            most_ms = instance_ms.saturating_mul(backlog).max(most_ms);
+            let attempt_ms = load.longest_ms.saturating_add(spoken_ms);
+            longest_ms = attempt_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
+            most_ms = attempt_ms.saturating_mul(backlog).max(most_ms);
             most_per_mille = load.slots_per_mille(spoken_ms).max(most_per_mille);
         }
         work_ms = work_ms.saturating_add(most_ms);
