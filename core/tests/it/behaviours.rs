@@ -136,6 +136,24 @@ fn a_downtime_of_three_fire_times_goes_by_the_policy() {
     assert_eq!(after_downtime(MisfireAction::FireAll { limit: 100 }, Some(20)), (vec![15, 30, 45, 90, 105], 2));
 }
 
+/// C381: by default one of the fire times that passed is made up for, however long ago, and the record says how many were passed over.
+#[test]
+fn by_default_the_last_missed_fire_time_is_made_up_for() {
+    for (down, passed_over) in [(2 * MINUTE, 1), (2 * DAY, 2 * 24 * 60 - 1)] {
+        let mut world = World::settled(1);
+        world.define(task("a", minutely()));
+        world.run_until(30 * SECOND);
+        world.crash_replica(0);
+        world.run_until(30 * SECOND + down);
+        world.start_replica(0);
+        world.run(10 * SECOND);
+        let last = down / MINUTE * MINUTE;
+        assert_eq!(world.fire_times("a"), [(last / SECOND) as i64], "down for {down} ms");
+        assert_eq!(count(&world, Outcome::Coalesced), passed_over);
+        world.assert_sound();
+    }
+}
+
 /// C308: the stored policy counts after a restart, for a cron task and for a one-shot.
 #[test]
 fn an_overdue_one_shot_goes_by_its_stored_policy() {
