@@ -57,10 +57,12 @@ fn arrows_between_crates_point_one_way() {
         ("punctual-proto", &["punctual-core"]),
         ("punctual-spec", &["punctual-core"]),
         ("punctual-store", &["punctual-core", "punctual-driver"]),
-        ("punctual-worker", &["punctual-core", "punctual-driver", "punctual-spec"]),
-        ("punctual", &["punctual-core", "punctual-driver", "punctual-spec", "punctual-store", "punctual-worker"]),
+        ("punctual-grpc", &["punctual-core", "punctual-driver", "punctual-proto"]),
+        ("punctual-worker", &["punctual-core", "punctual-driver", "punctual-grpc", "punctual-spec"]),
+        ("punctual", &["punctual-core", "punctual-driver", "punctual-grpc", "punctual-spec", "punctual-store", "punctual-worker"]),
         ("punctual-sim", &["punctual-core", "punctual-driver", "punctual-proto", "punctual-spec"]),
         ("punctual-benches", &[]),
+        ("punctual-testbed", &[]),
         ("xtask", &[]),
         ("punctual-tests", &[]),
     ]);
@@ -88,7 +90,7 @@ fn sql_is_in_the_store_only() {
     let patterns = ["SELECT ", "INSERT INTO", "UPDATE ", "DELETE FROM"];
     let own = root().join("tests/tidy/main.rs");
     for path in files().into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs") && *path != own) {
-        let in_store = path.starts_with(root().join("adapters/store"));
+        let in_store = ["adapters/store", "testbed"].iter().any(|folder| path.starts_with(root().join(folder)));
         // Tests may look into a database from outside.
         let in_tests = path.components().any(|part| part.as_os_str() == "tests");
         if !in_store && !in_tests {
