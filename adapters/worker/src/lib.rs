@@ -1,4 +1,11 @@
-//! Runs handlers: programs, HTTP calls, and nothing at all for measurements.
+//! Workers of Punctual.
+//!
+//! [`Worker`] runs your own handlers: name them, give it the address of a scheduler, and let it run. [`testing`] runs a handler with no
+//! scheduler at all.
+//!
+//! # The built-in handlers
+//!
+//! Programs, HTTP calls, and nothing at all for measurements.
 //!
 //! [`BuiltIn`] is the [`Executor`] of a worker that needs no code of its own. It runs one attempt at a time to its end; when to start
 //! one, when to end one and what becomes of its report is decided elsewhere.
@@ -26,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod handler;
 mod http;
 mod noop;
 pub mod orphans;
@@ -33,7 +41,10 @@ pub mod output;
 #[cfg(target_os = "linux")]
 mod proc;
 mod process;
+mod task_context;
+pub mod testing;
 mod user;
+mod worker;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -45,9 +56,12 @@ use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_spec::handler::{COMMAND, HTTP, NOOP};
 use tokio::sync::watch;
 
+pub use handler::HandlerError;
 pub use http::{CONNECT_TIME_MAX, REDIRECTS_MAX};
 pub use orphans::{Orphan, end_orphans};
 pub use output::cut_detail;
+pub use task_context::TaskContext;
+pub use worker::{BuildError, Builder, Worker};
 
 /// What [`BuiltIn`] needs to be told.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ mod harness;
 mod helper;
 mod http;
 mod orphans;
+mod own_handlers;
 mod stop;
 mod user;
 

@@ -1,0 +1,147 @@
+//! Handlers of one's own: typed payloads in, typed results out.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use punctual_core::limits::OUTPUT_BYTES_MAX;
+use punctual_core::protocol::{Assignment, End};
+use punctual_driver::ports::{Ended, Stop};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::output::cut_detail;
+use crate::{TaskContext, failed, failed_for_good, stopped_before_start};
+
+/// Why a handler has failed.
+///
+/// Any error becomes one that may be retried, so `?` is enough for what may pass by itself.
+pub struct HandlerError {
+    is_permanent: bool,
+    detail: String,
+}
+
+impl HandlerError {
+    /// It may go better another time: the task's retry policy decides.
+    pub fn retry(detail: impl Into<String>) -> Self {
+        HandlerError { is_permanent: false, detail: detail.into() }
+    }
+
+    /// It would fail again: the attempt is the last.
+    pub fn permanent(detail: impl Into<String>) -> Self {
+        HandlerError { is_permanent: true, detail: detail.into() }
+    }
+}
+
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.detail, if self.is_permanent { "for good" } else { "may be retried" })
+    }
+}
+
+impl<E: fmt::Display> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        // The alternate form of `anyhow` has the causes in it.
+        HandlerError::retry(format!("{error:#}"))
+    }
+}
+
+/// A handler whose types are forgotten.
+pub(crate) type Erased = Arc<dyn Fn(TaskContext) -> Pin<Box<dyn Future<Output = Ended> + Send>> + Send + Sync>;
+
+/// Forgets the types of a handler.
+pub(crate) fn erase<P, R, F, H>(handler: H) -> Erased
+where
+    P: DeserializeOwned,
+    R: Serialize,
+    F: Future<Output = Result<R, HandlerError>> + Send + 'static,
+    H: Fn(TaskContext, P) -> F + Send + Sync + 'static,
+{
+    Arc::new(move |context: TaskContext| {
+        // No payload is `null`, which `()` and `Option` are read from.
+        let payload = match serde_json::from_str(context.payload().unwrap_or("null")) {
+            Ok(payload) => payload,
+            Err(error) => {
+                let detail = format!("the payload is not what this handler takes: {error}. Correct the task, or the worker");
+                return Box::pin(std::future::ready(failed_for_good(detail)));
+            }
+        };
+        let running = handler(context.clone(), payload);
+        Box::pin(async move { into_ended(&context, running.await) })
+    })
+}
+
+fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerError>) -> Ended {
+    let (ended, result) = match result {
+        // It was asked to end and did; what it says of itself tells why.
+        Err(error) if context.is_cancelled() => (Ended { end: End::Cancelled, ..failed(&error.detail) }, String::new()),
+        Err(error) if error.is_permanent => (failed_for_good(&error.detail), String::new()),
+        Err(error) => (failed(&error.detail), String::new()),
+        Ok(result) => match serde_json::to_string(&result) {
+            Ok(text) if text == "null" => (succeeded(), String::new()),
+            Ok(text) if text.len() <= OUTPUT_BYTES_MAX / 2 => (succeeded(), text),
+            // It has happened: to fail now would make it happen again.
+            Ok(text) => (
+                Ended { detail: Some(cut_detail("the result was too large to be kept")), ..succeeded() },
+                format!("({} bytes)", text.len()),
+            ),
+            Err(error) => {
+                (Ended { detail: Some(cut_detail(&format!("the result can't be written: {error}"))), ..succeeded() }, String::new())
+            }
+        },
+    };
+    Ended { output: context.output(&result), ..ended }
+}
+
+fn succeeded() -> Ended {
+    Ended { end: End::Succeeded, code: None, detail: None, output: punctual_core::batch::Output::default() }
+}
+
+/// Runs a handler to its end, or until it is to end now. A panic is a failure.
+pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>) -> Ended {
+    if *stop.borrow() != Stop::No {
+        return stopped_before_start();
+    }
+    let context = TaskContext::new(assignment, stop.clone());
+    let killed = async {
+        if stop.wait_for(|asked| *asked == Stop::Kill).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let running = Unwinding { context: context.clone(), handler, running: None };
+    tokio::select! {
+        biased;
+        ended = running => ended,
+        () = killed => {
+            let detail = "the handler did not end within its grace and was dropped; it may have had its effect";
+            Ended { end: End::Cancelled, output: context.output(""), ..failed(detail) }
+        }
+    }
+}
+
+/// A handler whose panics are caught, also those of its beginning.
+struct Unwinding {
+    context: TaskContext,
+    handler: Erased,
+    running: Option<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+}
+
+impl Future for Unwinding {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Ended> {
+        let Unwinding { context, handler, running } = &mut *self;
+        // What has panicked is not polled again.
+        let polled =
+            std::panic::catch_unwind(AssertUnwindSafe(|| running.get_or_insert_with(|| handler(context.clone())).as_mut().poll(task)));
+        polled.unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            let detail = format!("the handler panicked: {}", words.unwrap_or("without words"));
+            Poll::Ready(Ended { output: context.output(""), ..failed(detail) })
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! Runs handlers in tests, with no scheduler and no connection.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use punctual_core::definition::{Handler, TimeoutPolicy};
+use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
+use punctual_core::protocol::{Assignment, End};
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::Stop;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::{HandlerError, TaskContext, handler};
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// In words.
+    pub detail: Option<String>,
+    /// The lines that it logged, and its result behind them.
+    pub output: String,
+}
+
+/// An attempt as a test wants it. The defaults are a first attempt.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// What it is given.
+    pub assignment: Assignment,
+    /// Tells it to end.
+    pub stop: watch::Sender<Stop>,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        let assignment = Assignment {
+            instance: InstanceId(1),
+            attempt: 1,
+            fence: Fence(1),
+            task: TaskId(1),
+            task_name: "test".into(),
+            version: Version(1),
+            fire_time: Timestamp(0),
+            ordinal: 0,
+            handler: Handler { name: "test".into(), config: "{}".into() },
+            payload: None,
+            timeout: TimeoutPolicy::default(),
+        };
+        Attempt { assignment, stop: watch::channel(Stop::No).0 }
+    }
+}
+
+impl Attempt {
+    /// Runs a handler in this attempt with this payload.
+    pub async fn run<P, R, F, H>(&self, handler: H, payload: Value) -> Outcome
+    where
+        P: DeserializeOwned,
+        R: Serialize,
+        F: Future<Output = Result<R, HandlerError>> + Send + 'static,
+        H: Fn(TaskContext, P) -> F + Send + Sync + 'static,
+    {
+        let assignment = Assignment { payload: Some(payload.to_string().into()), ..self.assignment.clone() };
+        let ended = handler::run(handler::erase(handler), Arc::new(assignment), self.stop.subscribe()).await;
+        Outcome {
+            end: ended.end,
+            detail: ended.detail.as_deref().map(str::to_owned),
+            output: String::from_utf8_lossy(&ended.output.bytes).into_owned(),
+        }
+    }
+}
+
+/// Runs a handler in a first attempt with this payload.
+pub async fn run<P, R, F, H>(handler: H, payload: Value) -> Outcome
+where
+    P: DeserializeOwned,
+    R: Serialize,
+    F: Future<Output = Result<R, HandlerError>> + Send + 'static,
+    H: Fn(TaskContext, P) -> F + Send + Sync + 'static,
+{
+    Attempt::default().run(handler, payload).await
+}

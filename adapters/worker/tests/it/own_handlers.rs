@@ -1,0 +1,83 @@
+//! Handlers of one's own.
+
+use punctual_core::protocol::End;
+use punctual_driver::ports::Stop;
+use punctual_worker::testing::{Attempt, run};
+use punctual_worker::{BuildError, HandlerError, TaskContext, Worker};
+use serde_json::json;
+
+async fn double(context: TaskContext, number: u32) -> Result<u32, HandlerError> {
+    context.log(format!("attempt {}", context.attempt()));
+    number.checked_mul(2).ok_or_else(|| HandlerError::permanent("too large"))
+}
+
+#[tokio::test]
+async fn a_result_is_the_output_behind_what_was_logged() {
+    let outcome = run(double, json!(21)).await;
+    assert_eq!((outcome.end, &*outcome.output), (End::Succeeded, "attempt 1\n42"));
+}
+
+#[tokio::test]
+async fn a_payload_of_another_shape_fails_for_good() {
+    let outcome = run(double, json!("many")).await;
+    assert_eq!(outcome.end, End::FailedForGood);
+    assert!(outcome.detail.expect("a detail").contains("the payload is not what this handler takes"));
+}
+
+#[tokio::test]
+async fn errors_say_whether_they_may_pass() {
+    assert_eq!(run(double, json!(u32::MAX)).await.end, End::FailedForGood);
+    let fails = |_: TaskContext, (): ()| async { Ok::<_, HandlerError>("x".parse::<u32>()?) };
+    let outcome = run(fails, json!(null)).await;
+    assert_eq!((outcome.end, outcome.detail.as_deref()), (End::Failed, Some("invalid digit found in string")));
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_and_keeps_what_was_logged() {
+    async fn panics(context: TaskContext, (): ()) -> Result<(), HandlerError> {
+        context.log("before");
+        panic!("no more {}", "paper")
+    }
+    let outcome = run(panics, json!(null)).await;
+    assert_eq!((outcome.end, outcome.detail.as_deref()), (End::Failed, Some("the handler panicked: no more paper")));
+    assert_eq!(outcome.output, "before\n");
+}
+
+#[tokio::test]
+async fn a_handler_that_is_asked_to_end_may_clean_up_and_one_that_goes_on_is_dropped() {
+    let attempt = Attempt::default();
+    let stop = attempt.stop.clone();
+    let ends = move |context: TaskContext, (): ()| {
+        let stop = stop.clone();
+        async move {
+            stop.send_replace(Stop::Cancel);
+            context.cancelled().await;
+            context.log("cleaned up");
+            Err::<(), _>(HandlerError::retry("cancelled"))
+        }
+    };
+    let outcome = attempt.run(ends, json!(null)).await;
+    assert_eq!((outcome.end, &*outcome.output), (End::Cancelled, "cleaned up\n"));
+
+    let attempt = Attempt::default();
+    let stop = attempt.stop.clone();
+    let goes_on = move |_: TaskContext, (): ()| {
+        stop.send_replace(Stop::Kill);
+        std::future::pending::<Result<(), HandlerError>>()
+    };
+    assert_eq!(attempt.run(goes_on, json!(null)).await.end, End::Cancelled);
+}
+
+#[test]
+fn a_worker_that_could_not_work_is_not_built() {
+    let builder = || Worker::builder().server("127.0.0.1:7401").name("w1");
+    assert!(builder().handler("double", double).build().is_ok());
+    assert_eq!(builder().build().err(), Some(BuildError::NothingToDo));
+    assert_eq!(builder().slots(0).http(true).build().err(), Some(BuildError::NothingToDo));
+    assert_eq!(Worker::builder().server("127.0.0.1:7401").http(true).build().err(), Some(BuildError::NoName));
+    for name in ["double", "command"] {
+        let refused = builder().handler("double", double).handler(name, double).build().err();
+        assert_eq!(refused, Some(BuildError::NameTaken { name: name.to_owned() }));
+    }
+    assert!(matches!(Worker::builder().name("w1").http(true).build().err(), Some(BuildError::Dial(_))));
+}
