@@ -140,10 +140,10 @@ pub trait Signals: Send + Sync + 'static {
 }
 
 /// What replicas are woken up for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something has come into the inbox of this partition.
-    Inbox(PartitionId),
+    /// Something has come into an inbox.
+    Inbox,
     /// Leases were given up, or a replica goes.
     Leases,
 }

@@ -40,7 +40,7 @@ impl Signals for LocalSignals {
 
 fn message(wake: &Wake) -> ToSchedulerNode {
     match wake {
-        Wake::Inbox(_) => ToSchedulerNode::InboxSignalled,
+        Wake::Inbox => ToSchedulerNode::InboxSignalled,
         Wake::Leases => ToSchedulerNode::LeasesSignalled,
     }
 }

@@ -78,7 +78,7 @@ impl Signals for RedisSignals {
         // A node whose queue is full is awake.
         let _ = self.node.try_send(message(&wake));
         let flag = match wake {
-            Wake::Inbox(_) => &self.pending.inbox,
+            Wake::Inbox => &self.pending.inbox,
             Wake::Leases => &self.pending.leases,
         };
         if !flag.swap(true, Ordering::AcqRel) {

@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use punctual_core::ids::PartitionId;
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Signals, Wake};
 use punctual_signals::{LocalSignals, RedisSignals, State};
@@ -55,7 +54,7 @@ async fn every_replica_of_the_cluster_is_woken_up_and_no_other() {
     let mut one = Replica::ready(&redis.url(), "a").await;
     let mut two = Replica::ready(&redis.url(), "a").await;
     let mut other = Replica::ready(&redis.url(), "b").await;
-    one.signals.wake(Wake::Inbox(PartitionId(3)));
+    one.signals.wake(Wake::Inbox);
     assert_eq!((one.hears().await, two.hears().await), ("inbox", "inbox"));
     two.signals.wake(Wake::Leases);
     assert_eq!(two.hears().await, "leases");
@@ -71,7 +70,7 @@ async fn many_wake_ups_in_a_row_are_few_on_the_wire() {
     let one = Replica::ready(&redis.url(), "a").await;
     let mut two = Replica::ready(&redis.url(), "a").await;
     for _ in 0..10_000 {
-        one.signals.wake(Wake::Inbox(PartitionId(0)));
+        one.signals.wake(Wake::Inbox);
     }
     assert_eq!(two.hears().await, "inbox");
     two.signals.wake(Wake::Leases);
@@ -156,7 +155,7 @@ async fn a_replica_that_is_alone_wakes_itself_up() {
     let signals = LocalSignals::new(send);
     // The second one finds the queue full: it is awake.
     signals.wake(Wake::Leases);
-    signals.wake(Wake::Inbox(PartitionId(0)));
+    signals.wake(Wake::Inbox);
     assert!(matches!(node.recv().await, Some(ToSchedulerNode::LeasesSignalled)));
     assert!(node.try_recv().is_err());
 }
