@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
@@ -276,13 +276,7 @@ impl Store for SqliteStore {
         self.write(move |connection| leases::acquire(connection, &replica, &partitions, most, ttl, now)).await
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
-        ttl: Millis,
-        now: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         self.write(move |connection| leases::renew(connection, &replica, &leases, ttl, now)).await
     }
 
