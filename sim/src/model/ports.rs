@@ -12,8 +12,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, Store, StoreError, Submitted, TaskDocument, TaskView,
-    VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
+    TaskDocument, TaskView, VersionView,
 };
 
 use crate::model::data::StoredVersion;
@@ -218,5 +218,20 @@ impl Catalog for ModelStore {
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
         Ok(self.with(|database, _| database.data().counts()))
+    }
+
+    /// The model does not keep since when a replica is alive, nor where it is: `since` is the earliest instant.
+    async fn replicas(&self) -> Result<Vec<ReplicaView>, StoreError> {
+        let view = |(id, expires_at): (&ReplicaId, &Timestamp)| ReplicaView {
+            id: id.clone(),
+            address: None,
+            since: Timestamp::MIN,
+            expires_at: *expires_at,
+        };
+        Ok(self.with(|database, _| database.data().members.iter().map(view).collect()))
+    }
+
+    async fn partition_views(&self) -> Result<Vec<PartitionView>, StoreError> {
+        Ok(self.with(|database, _| database.data().partition_views()))
     }
 }

@@ -6,16 +6,18 @@ use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::LeaseAnswer;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::commit::transaction;
-use crate::rows::{text, unsigned};
+use crate::sqlite::commit::transaction;
+use crate::sqlite::rows::{text, unsigned};
 
 /// Says that a replica is alive, and forgets those that are not any more. Answers with all that are.
 pub(crate) fn beat(connection: &Connection, replica: &ReplicaId, ttl: Millis, now: Timestamp) -> rusqlite::Result<Vec<ReplicaId>> {
     transaction(connection, |connection| {
-        connection
-            .prepare_cached("INSERT INTO replicas (id, expires_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET expires_at = ?2")?
-            .execute(params![&*replica.0, now.saturating_add(ttl).0])?;
         connection.prepare_cached("DELETE FROM replicas WHERE expires_at <= ?1")?.execute([now.0])?;
+        connection
+            .prepare_cached(
+                "INSERT INTO replicas (id, expires_at, since) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO UPDATE SET expires_at = ?2",
+            )?
+            .execute(params![&*replica.0, now.saturating_add(ttl).0, now.0])?;
         let mut alive = connection.prepare_cached("SELECT id FROM replicas ORDER BY id")?;
         alive.query_map([], |row| Ok(ReplicaId(text(row, 0)?.unwrap_or_default())))?.collect()
     })
