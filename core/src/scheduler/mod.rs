@@ -40,6 +40,7 @@ use crate::ready_queue::ReadyQueue;
 use crate::time::{Millis, Monotonic, Now, Timestamp};
 use crate::wheel::{TimerKey, Wheel};
 
+pub use attempts::WorkerView;
 use attempts::Workers;
 use commit::{InFlight, Pending};
 use ownership::{Membership, NewPartition, Partition};
@@ -522,6 +523,11 @@ impl Scheduler {
     /// The partitions that are this replica's and loaded.
     pub fn owned_partitions(&self) -> Vec<PartitionId> {
         self.leases().filter(|(_, partition)| partition.is_owned()).map(|(id, _)| id).collect()
+    }
+
+    /// The workers that are connected or hold something, by id.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        self.workers.views()
     }
 
     /// Whether all partitions are this replica's and loaded.

@@ -3,6 +3,7 @@
 //! It has no sign-in yet, so it listens on loopback alone, and answers only requests that were meant for it: the `Host` must name this
 //! machine, and a request that a web page of somebody else's sends is refused.
 
+mod cluster;
 mod error;
 mod extract;
 mod instances;
@@ -20,10 +21,11 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
 use punctual_spec::zones::Zones;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 pub(crate) use error::ApiError;
 
@@ -45,6 +47,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) store: Arc<S>,
     /// Its clock.
     pub(crate) clock: Arc<C>,
+    /// This process's scheduler.
+    pub(crate) scheduler: mpsc::Sender<ToSchedulerNode>,
     /// Wakes owners up.
     pub(crate) signals: Arc<dyn Signals>,
     /// Time zones, for the documents of tasks.
@@ -60,6 +64,7 @@ impl<S, C> Clone for Api<S, C> {
         Api {
             store: self.store.clone(),
             clock: self.clock.clone(),
+            scheduler: self.scheduler.clone(),
             signals: self.signals.clone(),
             zones: self.zones.clone(),
             commits: self.commits.clone(),
@@ -101,6 +106,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
     Router::new()
         .route("/health", get(health::<S, C>))
         .route("/api/v1/status", get(status::<S, C>))
+        .route("/api/v1/cluster", get(cluster::status::<S, C>))
         .route("/api/v1/sources/{source}", put(sources::apply::<S, C>).layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)))
         .route("/api/v1/tasks", get(tasks::list::<S, C>))
         .route("/api/v1/tasks/{name}", get(tasks::detail::<S, C>))
