@@ -49,6 +49,8 @@ impl From<Exit> for ExitCode {
 /// Declares the subcommands: each has arguments with a `run`.
 macro_rules! commands {
     ($($(#[$doc:meta])* $variant:ident($module:ident::$args:ident),)+) => {
+        // Made once, and taken apart at once.
+        #[allow(clippy::large_enum_variant)]
         #[derive(clap::Subcommand)]
         enum Command {
             $($(#[$doc])* $variant($module::$args),)+

@@ -188,7 +188,9 @@ impl ServerArgs {
             hand_over(&scheduler, &mut scheduling, &mut interrupts).await;
         }
         let _ = stop_workers.send(());
-        let _ = tokio::time::timeout(LAST_WORDS_TIME_MAX, &mut serving_workers).await;
+        if !serving_workers.is_finished() {
+            let _ = tokio::time::timeout(LAST_WORDS_TIME_MAX, serving_workers).await;
+        }
         serving_api.abort();
         looking_after.abort();
         store.close().await;
