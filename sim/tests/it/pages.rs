@@ -38,25 +38,25 @@ fn the_page_of_a_terminal_says_the_same() {
     let report = hour().report_with(&[("effect.once", broken), ("heal.converges", Ok(()))]);
     let report = report.about("tasks.yaml", "punctual rehearse tasks.yaml --seed 1");
     expect![[r#"
-        tasks.yaml, rehearsed for 1 hour with seed 1
+        tasks.yaml, rehearsed for 1 hour from 2027-01-15 08:00 UTC, with seed 1
         1 promise violated: effect.once.
 
-          5 of 6 fire times fired, 1 dropped on record, 0 undecided; 3 succeeded, 1 ended wrong, 1 unfinished
+          5 of 6 fire times fired, 1 dropped on record, 0 undecided
+          of the fired 3 succeeded, 1 ended wrong, 0 cancelled, 1 unfinished
           8 attempts: 3 retries, 1 lost worker, 0 timeouts
           late by 200ms (p50), 2m (p99), 2m at most
-          0 faults came over 3 schedulers, 4 workers
+          0 faults came over 3 schedulers, 4 workers; all times are UTC
 
           VIOLATED effect.once: instance 3-4 had its effect twice
-          held     heal.converges
 
         What to look at
 
           NOTE     idle: Nobody triggered it in this rehearsal of 1 hour, so nothing is known of it.
                    -> Rehearse more hours, or begin nearer to its fire time with --start. [trigger]
 
-         Task fired of dropped ok wrong open retries late p50 p99 max run max
-         pay      5  6       1  3     1    1       3    200ms  2m  2m      1m
-         idle     0  0       0  0     0    0       0        -   -   -       -
+         Task fired of dropped ok wrong cancelled open retries late p50 p99 max run max
+         pay      5  6       1  3     1         0    1       3    200ms  2m  2m      1m
+         idle     0  0       0  0     0         0    0       0        -   -   -       -
 
          Service calls failed retries calls/instance usual/min worst/min    at
          bank        8      4       3            1.6         1         1 08:10
