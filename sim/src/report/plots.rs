@@ -469,6 +469,15 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_among_many_has_its_share_of_a_cell() {
+        let cell = Cell { fired: 100, wrong: 1, retried: 3, ..Cell::default() };
+        let shares = shares(&cell);
+        assert_eq!(shares.iter().map(|(class, _)| *class).collect::<Vec<_>>(), ["wrong", "retried", "fine"]);
+        assert!(shares[0].1 > 0.05 && shares[0].1 < 0.2 && shares[2].1 > 0.7, "{shares:?}");
+        assert!((shares.iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn text_in_shapes_is_escaped() {
         let mut shapes = String::new();
         rect(&mut shapes, "fine", 0.0, 0.0, 1.25, 1.0, Some("<script>alert('1')</script>&\"\u{1b}"));

@@ -332,6 +332,54 @@ fn instances_that_starve() {
 }
 
 #[test]
+fn who_takes_all_the_slots_is_named() {
+    let yaml = "tasks:\n- {name: short, trigger: {fixed_rate: 5m}, command: x}\n- {name: long, trigger: manual, command: x}\n";
+    let mut options = Options { seed: 1, hours: 1, families: Default::default(), ..Options::default() };
+    (options.shape.workers, options.shape.slots) = (1, 1);
+    let mut story = Story::with(yaml, options);
+    let long = story.made("long", MINUTE, MINUTE, State::Created, Cause::Triggered);
+    story.succeeds(long, MINUTE, 30 * MINUTE);
+    let short = story.fired("short", 5 * MINUTE);
+    story.succeeds(short, 30 * MINUTE, 31 * MINUTE);
+    check(
+        &story,
+        "starved",
+        expect![[r#"
+        warning [-] short: An instance waited 25m for its first worker; 99 of a hundred waited 25m at most, half 25m. All the workers have 1 slot, and they were taken meanwhile, most of the time by `long`.
+        -> Run more workers, or give them more slots: --workers and --slots show here how many it takes.
+    "#]],
+    );
+}
+
+#[test]
+fn runs_that_were_cut_short_say_nothing_about_how_long_a_run_takes() {
+    let mut story = queueing(100 * SECOND);
+    for minute in 31..50 {
+        let fire = story.fired("task", minute * MINUTE);
+        story.begins(fire, minute * MINUTE);
+        story.handler_ends(fire, minute * MINUTE + 1, None);
+    }
+    let report = story.report();
+    let overload = report.findings.iter().find(|finding| finding.rule == "overload").expect("it can't keep up");
+    assert!(overload.what.contains("1m 40s on average"), "{}", overload.what);
+    assert!(overload.advice.contains("`max_running: 4`"), "{}", overload.advice);
+}
+
+#[test]
+fn one_run_is_judged_by_what_the_file_says() {
+    let timed_out = |takes: &str| {
+        let mut story = one(&format!("trigger: {{fixed_rate: 50m}}\ntimeout: 1m\nrehearsal: {{takes: {takes}}}"));
+        let instance = story.fired("task", 50 * MINUTE);
+        story.begins(instance, 50 * MINUTE);
+        story.handler_ends(instance, 51 * MINUTE, Some(End::TimedOut));
+        story.becomes(instance, 51 * MINUTE, State::TimedOut, Cause::TimedOut);
+        story
+    };
+    is_silent(&timed_out("[1s, 61s]"), "timeout-too-short");
+    assert_eq!(timed_out("[1s, 70s]").report().findings[0].severity, Severity::Warning);
+}
+
+#[test]
 fn instances_that_are_left_over() {
     let leaving = |is_left: bool| {
         let mut story = one("trigger: {fixed_rate: 50m}");
@@ -423,6 +471,27 @@ fn retries_that_come_down_on_a_service_all_at_once() {
         "#]],
     );
     is_silent(&storm(5), "retry-amplification");
+    is_silent(&storm(25), "retry-amplification");
+    let severity =
+        |retries| storm(retries).report().findings.iter().find(|finding| finding.rule == "retry-amplification").unwrap().severity;
+    assert_eq!((severity(40), severity(110)), (Severity::Warning, Severity::Serious));
+}
+
+#[test]
+fn what_fails_by_itself_is_usual() {
+    let usual = |fails: &str| {
+        let yaml = format!(
+            "tasks:\n- {{name: task, trigger: {{fixed_rate: 20s}}, command: x, retry: {{max_attempts: 9}}, \
+             rehearsal: {{fails: {fails}, downstream: bank}}}}\n"
+        );
+        let mut story = Story::of(&yaml, 1);
+        for fire in 3..170 {
+            let instance = story.fired("task", fire * 20 * SECOND);
+            story.succeeds(instance, fire * 20 * SECOND, fire * 20 * SECOND + SECOND);
+        }
+        story.report().downstreams[0].usual_per_minute
+    };
+    assert_eq!((usual("0%"), usual("40%")), (3, 5));
 }
 
 /// So many tasks at the full hour, on so few slots.

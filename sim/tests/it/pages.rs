@@ -127,6 +127,35 @@ fn a_terminal_obeys_no_name() {
 }
 
 #[test]
+fn nothing_unseen_turns_the_direction_of_a_page() {
+    let mut report = hour().report();
+    report.tasks[0].name = "\u{202e}evil\u{2066}\u{200b}\u{2028}".to_owned();
+    report.about.file = Some("\u{202e}a.yaml".to_owned());
+    for page in [report.to_text(), report.to_html()] {
+        assert!(!page.contains(['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}']));
+        assert!(page.contains("\\u{202e}"), "it is said that there is something");
+    }
+    assert!(report.to_html().contains("<bdi>"), "names in other scripts stay where they are");
+}
+
+#[test]
+fn after_a_crash_nothing_is_said_about_the_file() {
+    let crashed = hour().report().crashed("assertion failed");
+    assert!(crashed.findings.is_empty());
+    let text = crashed.to_text();
+    assert!(text.contains("The run broke off, so nothing is said about the task file.") && !text.contains("Nothing to change"), "{text}");
+    assert!(text.contains("VIOLATED crash: assertion failed"));
+}
+
+#[test]
+fn what_fired_is_what_became_of_it() {
+    let report = shop();
+    for numbers in report.tasks.iter().map(|task| &task.numbers).chain([&report.total]) {
+        assert_eq!(numbers.fired, numbers.in_state("succeeded") + numbers.gone_wrong() + numbers.cancelled() + numbers.unfinished);
+    }
+}
+
+#[test]
 fn the_page_needs_nothing_from_anywhere() {
     let html = shop().to_html();
     for outside in ["http:", "https:", "src=", "<link", "<script", "@import", "url("] {
