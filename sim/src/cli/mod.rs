@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use punctual_sim::outcome;
+use punctual_sim::report::shown;
 use punctual_sim::trial::{CRASH, Failure, World};
 
 /// Rehearses Punctual in a simulated world: crashes, partitions, clocks, databases that fail over, all from one number.
@@ -154,7 +155,7 @@ impl Progress {
         } else if self.bar.is_hidden() {
             output::print_line(line);
         } else {
-            self.bar.println(line);
+            self.bar.println(shown(line));
         }
     }
 

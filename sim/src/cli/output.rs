@@ -38,14 +38,15 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Prints a line.
+/// Prints a line for people. It may quote what others wrote.
 pub(super) fn print_line(text: &str) {
-    print(&format!("{text}\n"));
+    print(&format!("{}\n", shown(text)));
 }
 
 /// Prints JSON for programs.
 pub(super) fn print_json(value: &impl Serialize) {
-    print_line(&serde_json::to_string_pretty(value).expect("what is printed can be written as JSON"));
+    let json = serde_json::to_string_pretty(value).expect("what is printed can be written as JSON");
+    print(&format!("{json}\n"));
 }
 
 /// Says on the standard error what is wrong. It may quote what others wrote: nothing that a terminal would obey, and no endless lines.

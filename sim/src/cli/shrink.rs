@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cli::drawing::{Drawing, plan_of};
 use crate::cli::limits::up_to;
-use crate::cli::output::{complain, print_json, print_line};
+use crate::cli::output::{complain, print, print_json, print_line};
 use crate::cli::{Progress, exit_code, refused};
 
 /// Where plans that failed are kept.
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Arguments, world: World) -> u8 {
                 print_line(&format!("kept as {}; {again} runs it again", file.display()));
             }
             // What was found in so many runs is not thrown away.
-            None => print_line(regression.to_json().trim_end()),
+            None => print(&regression.to_json()),
         }
     }
     if let Err(error) = saved {

@@ -80,3 +80,26 @@ fn fingerprints_say_what_they_found() {
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stdout.ends_with("3 runs: equal alone, behind other runs and in another process\n"), "{}", run.stdout);
 }
+
+#[test]
+fn a_soak_that_is_to_end_with_the_first_failure_does() {
+    let arguments = ["soak", "--from", "1", "--minutes", "1", "--fail-fast", "--jobs", "2", "--bank", "FenceOnResult"];
+    let run = run(folder().path(), &arguments);
+    assert_eq!(run.code, 10, "{}", run.stderr);
+    let last = run.stdout.lines().last().expect("a closing line");
+    let seeds: u64 = last.split_whitespace().next().unwrap().parse().unwrap_or_else(|_| panic!("{last}"));
+    assert!(last.contains(" seeds, ") && seeds < 200, "{last}");
+}
+
+#[test]
+fn what_a_plan_calls_its_tasks_is_shown_and_not_obeyed() {
+    let folder = folder();
+    let made = run(folder.path(), &["replay", "1", "--times", "1", "--plan", "plan.json"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let mut plan: Value = serde_json::from_str(&std::fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
+    plan["tasks"][0]["document"]["name"] = "a\u{202e}b".into();
+    plan["calls"] = serde_json::json!([]);
+    std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
+    let history = run(folder.path(), &["replay", "plan.json", "--times", "1", "--history"]);
+    assert!(!format!("{}{}", history.stdout, history.stderr).contains('\u{202e}'));
+}
