@@ -78,7 +78,7 @@ impl Load {
 }
 
 /// Attempts that a thousand instances make, where each fails as often as the handler does.
-fn attempts_per_mille(max_attempts: Option<u32>, handler: &HandlerPlan) -> u64 {
+pub(crate) fn attempts_per_mille(max_attempts: Option<u32>, handler: &HandlerPlan) -> u64 {
     if handler.fails_for_good {
         return 1_000;
     }

@@ -1,6 +1,7 @@
 //! What comes of a run, in whichever world.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -31,6 +32,15 @@ pub(crate) struct Counted {
     pub(crate) hits: BTreeMap<Flaw, u64>,
 }
 
+thread_local! {
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread carries a plan out just now: a panic then becomes the run's verdict.
+pub fn is_running() -> bool {
+    RUNNING.get()
+}
+
 impl Outcome {
     /// Of a run in this thread, with these guards switched off. The core's own counts are taken also where the run breaks off.
     pub(crate) fn of(flaws: &[Flaw], recorder: &Recorder, simulate: impl FnOnce() -> Counted) -> Outcome {
@@ -41,7 +51,9 @@ impl Outcome {
                 guard::switch_off(*guard);
             }
         }
+        RUNNING.set(true);
         let counted = catch_unwind(AssertUnwindSafe(simulate));
+        RUNNING.set(false);
         let mut probes: BTreeMap<_, _> = probe::CATALOGUE.iter().map(|name| (*name, probe::hits(name))).collect();
         let of_core = |flaw: &Flaw| match flaw {
             Flaw::Core(guard) => Some((*flaw, guard::hits(*guard))),

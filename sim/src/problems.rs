@@ -5,10 +5,41 @@ use std::fmt;
 
 use punctual_core::limits;
 use punctual_spec::decode;
+use punctual_spec::limits::DOWNSTREAM_CHARS_MAX;
 use serde_json::Value;
 
 use crate::plan::{Call, CallKind, Fault, FaultKind, Plan, Selector, TaskPlan};
+use crate::rehearsal::HOURS_MAX;
 use crate::workload::{document, spec, zones};
+
+/// Most schedulers.
+pub const SCHEDULERS_MAX: u64 = 99;
+/// Most workers.
+pub const WORKERS_MAX: u64 = 999;
+/// Most attempts that a worker runs at once: the worker protocol has a limit too, and refuses a worker with more.
+pub const SLOTS_MAX: u64 = 10_000;
+/// Latest beginning: 2200-01-01.
+pub const STARTS_AT_MAX: i64 = 7_258_118_400_000;
+
+const SECOND: u64 = 1_000;
+const HOUR: u64 = 3_600 * SECOND;
+/// Longest plan: the longest rehearsal, and time to settle.
+const HORIZON_MS_MAX: u64 = (HOURS_MAX + 31 * 24) * HOUR;
+/// What a world is like in which all is well may not by itself outlast a lease: no promise could be kept.
+const NETWORK_MS_MAX: u64 = SECOND;
+const DATABASE_MS_MAX: u64 = SECOND;
+const REPLICA_LAG_MS_MAX: u64 = 60 * SECOND;
+/// Most submissions of a flood.
+const FLOOD_MAX: usize = 100_000;
+/// Longest delay of messages and of the database, while a fault lasts.
+const DELAY_MS_MAX: u64 = HOUR;
+/// Farthest that a clock is set, and fastest that it runs: twice as fast.
+const CLOCK_STEP_MS_MAX: u64 = 366 * 24 * HOUR;
+const CLOCK_DRIFT_PER_MILLE_MAX: i64 = 1_000;
+const HANDLERS_SLOW_MAX: u64 = 1_000;
+
+const _: () = assert!(2 * (NETWORK_MS_MAX + DATABASE_MS_MAX) < limits::PARTITION_LEASE.0);
+const _: () = assert!(HOURS_MAX * HOUR < HORIZON_MS_MAX);
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,15 +88,23 @@ impl Check<'_> {
             ("slots", u64::from(shape.slots)),
             ("partitions", u64::from(shape.partitions)),
         ];
-        for (field, _) in counts.iter().filter(|(_, count)| *count == 0) {
-            self.refuse(format!("shape.{field}"), "there must be at least 1");
-        }
-        if shape.partitions > limits::PARTITIONS_MAX {
-            self.refuse("shape.partitions", format!("there may be {} at most", limits::PARTITIONS_MAX));
+        let most = [SCHEDULERS_MAX, WORKERS_MAX, SLOTS_MAX, u64::from(limits::PARTITIONS_MAX)];
+        for ((field, count), most) in counts.into_iter().zip(most) {
+            if count == 0 {
+                self.refuse(format!("shape.{field}"), "there must be at least 1");
+            }
+            self.at_most(&format!("shape.{field}"), count, most);
         }
         let knobs = self.plan.knobs;
         self.range("knobs.network_ms", knobs.network_ms);
         self.range("knobs.database_ms", knobs.database_ms);
+        self.at_most("knobs.network_ms", knobs.network_ms.1, NETWORK_MS_MAX);
+        self.at_most("knobs.database_ms", knobs.database_ms.1, DATABASE_MS_MAX);
+        self.at_most("knobs.replica_lag_ms", knobs.replica_lag_ms, REPLICA_LAG_MS_MAX);
+        self.at_most("horizon_ms", self.plan.horizon_ms, HORIZON_MS_MAX);
+        if !(0..=STARTS_AT_MAX).contains(&self.plan.starts_at) {
+            self.refuse("starts_at", format!("it must be 0 to {STARTS_AT_MAX}: 1970 to 2200"));
+        }
         if self.plan.horizon_ms < self.plan.heal_at_ms {
             self.refuse("horizon_ms", format!("it ends before it heals, at {}", self.plan.heal_at_ms));
         }
@@ -82,6 +121,11 @@ impl Check<'_> {
             }
             self.range(&format!("tasks[{index}].handler.takes_ms"), handler.takes_ms);
             self.per_mille(&format!("tasks[{index}].handler.fails_per_mille"), handler.fails_per_mille);
+            self.at_most(&format!("tasks[{index}].handler.takes_ms"), handler.takes_ms.1, limits::DELAY_MAX.0);
+            self.at_most(&format!("tasks[{index}].handler.obeys_after_ms"), handler.obeys_after_ms.unwrap_or(0), limits::DELAY_MAX.0);
+            if let Some(name) = &handler.downstream {
+                self.name(&format!("tasks[{index}].handler.downstream"), name);
+            }
         }
     }
 
@@ -107,7 +151,10 @@ impl Check<'_> {
             self.refuse(format!("{place}.at_ms"), format!("no calls are made after the world has healed, at {healed}"));
         }
         match &call.what {
-            CallKind::Trigger { task, .. } => self.task(&format!("{place}.what.trigger.task"), *task),
+            CallKind::Trigger { task, delay_ms, .. } => {
+                self.task(&format!("{place}.what.trigger.task"), *task);
+                self.at_most(&format!("{place}.what.trigger.delay_ms"), delay_ms.unwrap_or(0), limits::DELAY_MAX.0);
+            }
             CallKind::Remove { task } => self.task(&format!("{place}.what.remove.task"), *task),
             CallKind::Edit { task, document } => {
                 self.task(&format!("{place}.what.edit.task"), *task);
@@ -139,14 +186,34 @@ impl Check<'_> {
             | FaultKind::CommitNotAppliedAnswerLost { per_mille }
             | FaultKind::WakeUpsLost { per_mille } => self.per_mille(&kind, per_mille),
             FaultKind::ClockDrift { per_mille } if per_mille <= -1_000 => self.refuse(kind, "the clock would run backwards"),
+            FaultKind::ClockDrift { per_mille } => self.at_most(&kind, per_mille.max(0) as u64, CLOCK_DRIFT_PER_MILLE_MAX as u64),
+            FaultKind::ClockStep { by } | FaultKind::DatabaseClockStep { by } => self.at_most(&kind, by.unsigned_abs(), CLOCK_STEP_MS_MAX),
+            FaultKind::Delay { ms } | FaultKind::DatabaseSlow { ms } => self.at_most(&kind, ms, DELAY_MS_MAX),
+            FaultKind::HandlersSlow { times } => self.at_most(&kind, times, HANDLERS_SLOW_MAX),
             FaultKind::RetryStorm { downstream } => {
                 let services = self.plan.downstreams().len();
                 if downstream >= services {
                     self.refuse(kind, format!("handlers call {services} services, and this is for number {downstream}, counted from 0"));
                 }
             }
-            FaultKind::Flood { task, .. } => self.task(&kind, task),
-            _ => {}
+            FaultKind::Flood { task, count } => {
+                self.task(&kind, task);
+                self.at_most(&kind, count as u64, FLOOD_MAX as u64);
+            }
+            FaultKind::Crash
+            | FaultKind::Restart
+            | FaultKind::Pause
+            | FaultKind::Isolate
+            | FaultKind::CutOutgoing
+            | FaultKind::CutIncoming
+            | FaultKind::CutFromDatabase
+            | FaultKind::Reset
+            | FaultKind::DatabaseDown
+            | FaultKind::Failover
+            | FaultKind::WakeUpsDown
+            | FaultKind::WakeUpsDoubled
+            | FaultKind::HandlersHang
+            | FaultKind::HandlersPanic => {}
         }
     }
 
@@ -160,6 +227,20 @@ impl Check<'_> {
     fn range(&mut self, place: &str, (low, high): (u64, u64)) {
         if low > high {
             self.refuse(place, format!("the shortest, {low}, is longer than the longest, {high}"));
+        }
+    }
+
+    fn at_most(&mut self, place: &str, number: u64, most: u64) {
+        if number > most {
+            self.refuse(place, format!("{number} is too much: {most} at most"));
+        }
+    }
+
+    /// The name of a service, as in a task file.
+    fn name(&mut self, place: &str, name: &str) {
+        let length = name.chars().count();
+        if name.is_empty() || length > DOWNSTREAM_CHARS_MAX || name.chars().any(char::is_control) {
+            self.refuse(place, format!("a name has 1 to {DOWNSTREAM_CHARS_MAX} characters, without control characters"));
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::{self, Target};
 use crate::plan::Plan;
 use crate::problems::{Problem, problems};
 
@@ -88,7 +89,7 @@ impl Regression {
     ///
     /// The file can't be read, or what is wrong with it, where.
     pub fn load(path: &Path) -> Result<Regression, RegressionError> {
-        let text = std::fs::read_to_string(path).map_err(|source| RegressionError::Read { path: path.to_owned(), source })?;
+        let text = files::read_text(path).map_err(|source| RegressionError::Read { path: path.to_owned(), source })?;
         Regression::parse(path, &text)
     }
 
@@ -101,7 +102,9 @@ impl Regression {
         let path = folder.join(self.file_name());
         let text = self.to_json();
         Regression::parse(&path, &text)?;
-        std::fs::write(&path, text).map_err(|source| RegressionError::Write { path: path.clone(), source })?;
+        Target::new(&path)
+            .and_then(|target| target.write(&text))
+            .map_err(|source| RegressionError::Write { path: path.clone(), source })?;
         Ok(path)
     }
 
@@ -122,12 +125,12 @@ impl Regression {
     }
 }
 
-/// All regressions of a folder, ordered by file name. What is no `.json` file is passed over.
+/// The files of all regressions of a folder, by name. What is no `.json` file is passed over.
 ///
 /// # Errors
 ///
-/// The first file that can't be read.
-pub fn load_all(folder: &Path) -> Result<Vec<Regression>, RegressionError> {
+/// The folder can't be read.
+pub fn paths(folder: &Path) -> Result<Vec<PathBuf>, RegressionError> {
     let unreadable = |source| RegressionError::Read { path: folder.to_owned(), source };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
@@ -137,5 +140,14 @@ pub fn load_all(folder: &Path) -> Result<Vec<Regression>, RegressionError> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| Regression::load(path)).collect()
+    Ok(paths)
+}
+
+/// All regressions of a folder, ordered by file name.
+///
+/// # Errors
+///
+/// The first file that can't be read.
+pub fn load_all(folder: &Path) -> Result<Vec<Regression>, RegressionError> {
+    paths(folder)?.iter().map(|path| Regression::load(path)).collect()
 }

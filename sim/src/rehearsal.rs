@@ -61,13 +61,13 @@ pub const FAMILIES_DEFAULT: [Family; 7] =
 
 /// Why a list of families is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no family of faults `{name}`; use `none` or some of {}, separated by commas", Family::ALL.map(Family::name).join(", "))]
+#[error("there is no family of faults `{name}`; use `all`, `none` or some of {}, separated by commas", Family::ALL.map(Family::name).join(", "))]
 pub struct UnknownFamily {
     /// What was given.
     pub name: String,
 }
 
-/// The families that a list names: `node-crash,db-jitter`. `none` names none of them.
+/// The families that a list names: `node-crash,db-jitter`. `none` names none of them, `all` each.
 ///
 /// # Errors
 ///
@@ -75,6 +75,9 @@ pub struct UnknownFamily {
 pub fn families_of(list: &str) -> Result<BTreeSet<Family>, UnknownFamily> {
     if list == "none" {
         return Ok(BTreeSet::new());
+    }
+    if list == "all" {
+        return Ok(BTreeSet::from(Family::ALL));
     }
     list.split(',').map(|name| Family::from_name(name.trim()).ok_or_else(|| UnknownFamily { name: name.trim().to_owned() })).collect()
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use punctual_core::ids::{ConnectionId, PartitionId};
 use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_core::scheduler::WorkerView;
 use punctual_core::time::{Millis, Monotonic};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -128,6 +129,8 @@ pub struct SchedulerStatus {
     pub tasks: usize,
     /// Instances in its memory.
     pub instances: usize,
+    /// The workers that it knows.
+    pub workers: Vec<WorkerView>,
 }
 
 /// How a worker node stands.

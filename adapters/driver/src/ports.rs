@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{InboxEntry, Submission};
@@ -81,6 +81,38 @@ pub enum StoreError {
         /// What the system said.
         reason: String,
     },
+    /// The database server does not answer. Nothing was written by the call that says so.
+    #[error("PUN-209: the database {database} can't be reached: {reason}. Check that the server runs and that host and port are right")]
+    Unreachable {
+        /// Where it is.
+        database: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The database server knows neither user nor password, or does not let the user do what is needed.
+    #[error("PUN-210: the database {database} refuses this user: {reason}. Check user and password, and what the user may do")]
+    Denied {
+        /// Where it is.
+        database: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The database server is too old.
+    #[error("PUN-211: the database {database} is too old: {found}. Punctual needs MySQL 8.0 or MariaDB 10.6, or a newer one")]
+    TooOld {
+        /// Where it is.
+        database: String,
+        /// Its version, in its own words.
+        found: String,
+    },
+    /// The database server has no database of this name.
+    #[error("PUN-212: there is no database {database}: {reason}. Make it with CREATE DATABASE, or name another one")]
+    NoDatabase {
+        /// Where it would be.
+        database: String,
+        /// What the server said.
+        reason: String,
+    },
     /// Something else.
     #[error("PUN-207: the database {database} failed: {reason}")]
     Other {
@@ -94,7 +126,8 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same call may succeed later with nobody changing the program.
     pub fn is_passing(&self) -> bool {
-        matches!(self, StoreError::Full { .. } | StoreError::Busy { .. } | StoreError::Other { .. })
+        use StoreError::{Busy, Full, Other, Unreachable};
+        matches!(self, Full { .. } | Busy { .. } | Unreachable { .. } | Other { .. })
     }
 }
 
@@ -140,10 +173,10 @@ pub trait Signals: Send + Sync + 'static {
 }
 
 /// What replicas are woken up for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something has come into the inbox of this partition.
-    Inbox(PartitionId),
+    /// Something has come into an inbox.
+    Inbox,
     /// Leases were given up, or a replica goes.
     Leases,
 }
@@ -184,11 +217,12 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<LeaseAnswer>, StoreError>> + Send;
 
-    /// Extends leases of this replica that still have this epoch; answers with those that it could not extend.
+    /// Extends leases of this replica that still have this epoch, and no fewer commits than were confirmed; answers with those that it did
+    /// not extend.
     fn renew(
         &self,
         replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
+        leases: Vec<Renewal>,
         ttl: Millis,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<PartitionId>, StoreError>> + Send;
@@ -350,6 +384,38 @@ pub struct InstanceView {
     pub task_name: Arc<str>,
 }
 
+/// A replica that has said that it is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaView {
+    /// Which one.
+    pub id: ReplicaId,
+    /// Where it can be reached, where it said so.
+    pub address: Option<Arc<str>>,
+    /// When it said so first, without a gap since.
+    pub since: Timestamp,
+    /// Until when it counts as alive, unless it says so again; by the store's clock.
+    pub expires_at: Timestamp,
+}
+
+/// A partition and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionView {
+    /// Which one.
+    pub partition: PartitionId,
+    /// Who has its lease, also where that has run out; `None`: nobody.
+    pub owner: Option<ReplicaId>,
+    /// The epoch of the last lease.
+    pub epoch: Epoch,
+    /// Until when the lease holds, by the store's clock; of no meaning without an owner.
+    pub expires_at: Timestamp,
+    /// Commits so far.
+    pub commit_seq: u64,
+    /// Inbox entries that wait.
+    pub inbox: u64,
+    /// Instances that have not ended.
+    pub live: u64,
+}
+
 /// Everyone else's side of the store: they write to the inbox, in the same transaction as what the entry speaks of, and read.
 pub trait Catalog: Send + Sync + 'static {
     /// Makes the tasks of `source` be these documents: new ones are made, changed ones get a new version, and those that `source` made
@@ -412,6 +478,12 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;
+
+    /// The replicas on record, by id. One whose time is over may still be there.
+    fn replicas(&self) -> impl Future<Output = Result<Vec<ReplicaView>, StoreError>> + Send;
+
+    /// All partitions, in their order.
+    fn partition_views(&self) -> impl Future<Output = Result<Vec<PartitionView>, StoreError>> + Send;
 }
 
 /// Is told what has happened; must not block.

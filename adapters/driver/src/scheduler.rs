@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-use punctual_core::batch::{Batch, CommitOutcome};
+use punctual_core::batch::{Batch, CommitOutcome, Renewal};
 use punctual_core::guard;
 use punctual_core::guard::Guard;
-use punctual_core::ids::{Epoch, PartitionId};
+use punctual_core::ids::PartitionId;
 use punctual_core::limits;
 use punctual_core::protocol::ToWorker;
 use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::alarm::Alarm;
@@ -39,6 +40,8 @@ pub struct SchedulerNode<S, C, G, O> {
     machine: Scheduler,
     world: World<S, C, G, O>,
     links: Links<ToWorker>,
+    /// The last call that gives leases up: whoever waits for the partitions must not wait for their time to run out.
+    releasing: Option<JoinHandle<()>>,
 }
 
 struct World<S, C, G, O> {
@@ -83,11 +86,15 @@ pub async fn run<S: Store, C: Clock, G: Signals, O: Observer>(
     let clock = Arc::new(StoreClock::new(clock));
     let machine = Scheduler::new(config.clone(), clock.now());
     let world = World { config, store, clock, signals, observer, answers, store_fails: Arc::default(), beats: Arc::default() };
-    let mut node = SchedulerNode { machine, world, links: Links::default() };
+    let mut node = SchedulerNode { machine, world, links: Links::default(), releasing: None };
     let mut alarm = Alarm::default();
     node.handle(Event::Tick);
     loop {
         if node.carry_out() {
+            if let Some(releasing) = node.releasing.take() {
+                // It fails only where it has panicked, and that has been said.
+                let _ = releasing.await;
+            }
             return;
         }
         let now = node.world.clock.now().monotonic;
@@ -138,7 +145,7 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
                 let machine = &self.machine;
                 let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.instance_count());
                 // Who doesn't want to know any more has gone.
-                let _ = asker.send(SchedulerStatus { partitions, tasks, instances });
+                let _ = asker.send(SchedulerStatus { partitions, tasks, instances, workers: machine.workers() });
                 return;
             }
             ToSchedulerNode::Quiesce => Event::Quiesce,
@@ -163,7 +170,11 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
                 Command::Stopped => return true,
                 command => {
                     let world = self.world.clone();
-                    tokio::spawn(async move { world.call(command).await });
+                    let releases = matches!(command, Command::ReleaseLeases { .. });
+                    let call = tokio::spawn(async move { world.call(command).await });
+                    if releases {
+                        self.releasing = Some(call);
+                    }
                 }
             }
         }
@@ -244,7 +255,7 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
         }
     }
 
-    async fn renew(&self, leases: Vec<(PartitionId, Epoch)>) {
+    async fn renew(&self, leases: Vec<Renewal>) {
         let now = self.clock.now();
         match self.store.renew(self.config.replica.clone(), leases.clone(), limits::PARTITION_LEASE, now.wall).await {
             Ok(lost) => {

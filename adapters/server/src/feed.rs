@@ -29,19 +29,25 @@ pub(crate) struct Feed {
     commits: watch::Sender<u64>,
     trouble: watch::Sender<Option<Arc<str>>>,
     news: Option<(mpsc::Sender<News>, Console)>,
+    tells_commits: bool,
 }
 
 impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
-        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: None }
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: None, tells_commits: false }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
     pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(print(store, console.clone(), to_print));
-        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: Some((news, console)) }
+        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: Some((news, console)), tells_commits: true }
+    }
+
+    /// A feed that prints what somebody has to know of, and not each firing.
+    pub(crate) fn of_alerts<S: Catalog>(store: Arc<S>, console: Console) -> Self {
+        Feed { tells_commits: false, ..Feed::printing(store, console) }
     }
 
     /// Changes with each commit.
@@ -67,7 +73,9 @@ impl Feed {
 impl Observer for Feed {
     fn committed(&self, batch: &Arc<Batch>) {
         self.commits.send_modify(|count| *count += 1);
-        self.tell(News::Committed(batch.clone()));
+        if self.tells_commits {
+            self.tell(News::Committed(batch.clone()));
+        }
     }
 
     fn alerted(&self, alert: &Alert) {

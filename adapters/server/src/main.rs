@@ -7,6 +7,7 @@ mod console;
 mod embedded;
 mod feed;
 mod open;
+mod tokens;
 
 fn main() -> std::process::ExitCode {
     cli::run()

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use punctual_driver::ports::{StoreError, TaskDocument};
 use punctual_spec::spec::TaskSpec;
 use punctual_spec::zones::Zones;
-use punctual_store::{Options, SqliteStore};
+use punctual_store::{Decode, Options, SqliteStore};
 
 /// The store at this path; it is made where it is missing.
 pub(crate) fn store(path: &Path, zones: &Arc<Zones>) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(Options::new(path, decode(zones)))
+}
+
+/// Makes definitions of stored documents.
+pub(crate) fn decode(zones: &Arc<Zones>) -> Decode {
     let zones = zones.clone();
-    let decode = move |document: &str| {
+    Arc::new(move |document: &str| {
         punctual_spec::decode(document, &zones).map_err(|findings| findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-    };
-    SqliteStore::open(Options::new(path, Arc::new(decode)))
+    })
 }
 
 /// A task's document and definition.

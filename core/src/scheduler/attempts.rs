@@ -59,6 +59,23 @@ impl Worker {
     }
 }
 
+/// A worker as one replica sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Attempts that it runs at once.
+    pub slots: usize,
+    /// Attempts of this replica's partitions that it holds.
+    pub held: usize,
+    /// The handlers that it knows, in order.
+    pub handlers: Vec<Arc<str>>,
+    /// Whether this replica can talk to it.
+    pub is_connected: bool,
+    /// Whether it takes nothing more.
+    pub is_draining: bool,
+}
+
 /// So long after a partition was taken over, what the owner before has sent may still be on its way to a worker that does not know of it.
 const IN_FLIGHT_GRACE: Millis = Millis(5_000);
 
@@ -66,6 +83,27 @@ const IN_FLIGHT_GRACE: Millis = Millis(5_000);
 const RETURN_PAUSE: Millis = Millis(500);
 
 impl Workers {
+    /// All that are connected or hold something, by id.
+    pub(super) fn views(&self) -> Vec<WorkerView> {
+        let known = self.list.iter().filter(|worker| worker.connection.is_some() || !worker.held.is_empty());
+        let mut views: Vec<_> = known
+            .map(|worker| {
+                let mut handlers: Vec<_> = worker.handlers.iter().cloned().collect();
+                handlers.sort_unstable();
+                WorkerView {
+                    worker: worker.id.clone(),
+                    slots: worker.slots,
+                    held: worker.held.len(),
+                    handlers,
+                    is_connected: worker.connection.is_some(),
+                    is_draining: worker.draining,
+                }
+            })
+            .collect();
+        views.sort_unstable_by(|one, other| one.worker.0.cmp(&other.worker.0));
+        views
+    }
+
     fn of_connection(&mut self, connection: ConnectionId) -> Option<&mut Worker> {
         self.by_connection.get(&connection).map(|index| &mut self.list[*index])
     }

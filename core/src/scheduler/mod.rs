@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::batch::{Batch, CommitOutcome, Snapshot};
+use crate::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use crate::definition::TaskDefinition;
 use crate::ids::{CommitId, ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::InboxEntry;
@@ -40,6 +40,7 @@ use crate::ready_queue::ReadyQueue;
 use crate::time::{Millis, Monotonic, Now, Timestamp};
 use crate::wheel::{TimerKey, Wheel};
 
+pub use attempts::WorkerView;
 use attempts::Workers;
 use commit::{InFlight, Pending};
 use ownership::{Membership, NewPartition, Partition};
@@ -90,8 +91,8 @@ pub enum Event {
         /// When the request left.
         requested_at: Monotonic,
         /// All that were asked for.
-        asked: Vec<(PartitionId, Epoch)>,
-        /// Those of them that somebody else has taken.
+        asked: Vec<Renewal>,
+        /// Those of them that were not renewed: somebody else has them, or the store has forgotten commits.
         lost: Vec<PartitionId>,
     },
     /// What a new owner needs of a partition.
@@ -157,7 +158,7 @@ pub enum Command {
         most: usize,
     },
     /// Extend these leases.
-    RenewLeases(Vec<(PartitionId, Epoch)>),
+    RenewLeases(Vec<Renewal>),
     /// Give these leases up, and wake up those who may want them.
     ReleaseLeases {
         /// The leases.
@@ -522,6 +523,11 @@ impl Scheduler {
     /// The partitions that are this replica's and loaded.
     pub fn owned_partitions(&self) -> Vec<PartitionId> {
         self.leases().filter(|(_, partition)| partition.is_owned()).map(|(id, _)| id).collect()
+    }
+
+    /// The workers that are connected or hold something, by id.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        self.workers.views()
     }
 
     /// Whether all partitions are this replica's and loaded.

@@ -17,7 +17,9 @@ use crate::plan::FaultKind;
 /// - it is not due yet, or became due less than [`SETTLE_MS`] before the end;
 /// - it waits behind its task's limit and one of the task's instances in progress is not stuck;
 /// - it is ready and workers are being kept busy with its own partition's older ones: one of those was dispatched in the last
-///   [`SETTLE_MS`].
+///   [`SETTLE_MS`];
+/// - it is ready and the workers have no room: in the last [`SETTLE_MS`] their slots were taken for [`FULL_PER_MILLE`] of the time or more,
+///   by handlers that run no longer than they should. A cluster that is too small is nobody's broken promise.
 ///
 /// The inbox is empty but for what came in the last [`SETTLE_MS`]; cancellations are `cancel.effective`'s affair. Each partition is owned by
 /// exactly one running scheduler. Not known where the run did not heal, or ended less than [`SETTLE_MS`] after.
@@ -38,6 +40,7 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
     let recent = facts.end.saturating_sub(SETTLE_MS);
     let longest = longest_runs(facts);
     let worked_off = worked_off(facts, recent);
+    let is_full = is_full(facts, &longest, recent);
     let mut behind_limits: Vec<(&Instance, &InstanceRow)> = Vec::new();
     let mut moving: BTreeSet<TaskId> = BTreeSet::new();
     for instance in &facts.instances {
@@ -50,7 +53,7 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
                 continue;
             }
             State::Waiting | State::Retrying => row.due_at.is_some_and(is_due_late) || since >= recent,
-            State::Created => since >= recent || worked_off.get(&row.id.partition()).is_some_and(|oldest| *oldest <= row.id),
+            State::Created => since >= recent || is_full || worked_off.get(&row.id.partition()).is_some_and(|oldest| *oldest <= row.id),
             _ => {
                 let run = longest.get(&row.task).copied().unwrap_or(0);
                 since.saturating_add(run) >= recent
@@ -99,6 +102,22 @@ fn longest_runs(facts: &Facts<'_>) -> BTreeMap<TaskId, u64> {
         planned.map_or(0, |task| task.handler.takes_ms.1.saturating_mul(times))
     };
     facts.tasks.iter().map(|task| (task.id, of_name(task.name()))).collect()
+}
+
+/// Of a thousand slots so many are taken, and there is no room.
+const FULL_PER_MILLE: u128 = 900;
+
+/// Whether the slots of all workers were taken lately, by handlers that run no longer than the plan says.
+fn is_full(facts: &Facts<'_>, longest: &BTreeMap<TaskId, u64>, recent: u64) -> bool {
+    let taken = facts.runs.iter().map(|run| {
+        let ended_at = run.ended_at.unwrap_or(facts.end);
+        let task = facts.instance(run.instance).and_then(|instance| instance.last).map(|last| facts.versions[last].row.task);
+        let longest = task.and_then(|task| longest.get(&task)).copied().unwrap_or(0);
+        let is_in_time = run.began_at.saturating_add(longest).saturating_add(SETTLE_MS) >= ended_at;
+        if is_in_time { u128::from(ended_at.saturating_sub(run.began_at.max(recent))) } else { 0 }
+    });
+    let slots = facts.plan.shape.workers as u128 * u128::from(facts.plan.shape.slots);
+    taken.sum::<u128>() * 1_000 >= slots * u128::from(facts.end - recent) * FULL_PER_MILLE
 }
 
 /// Per partition the oldest instance that was dispatched lately.

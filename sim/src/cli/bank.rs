@@ -1,6 +1,5 @@
 //! `bank`: each guard switched off in turn.
 
-use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,22 +8,26 @@ use punctual_sim::bank::{BANK, Flaw, Row, SEEDS_MAX};
 use punctual_sim::trial::{Trial, World};
 use serde::Serialize;
 
-use crate::cli::{Progress, jobs, print_json};
+use crate::cli::limits::{Jobs, up_to};
+use crate::cli::output::{print_json, print_line};
+use crate::cli::{Progress, refused};
+
+/// Most rounds.
+const ROUNDS_MAX: u64 = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Only guards whose name contains one of these, separated by commas.
-    #[arg(long, value_delimiter = ',')]
+    /// Only guards whose name contains one of these, separated by commas, in capitals or not.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
     only: Vec<String>,
     /// How often each is tried, each time from another first seed; the median counts.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = up_to(ROUNDS_MAX))]
     rounds: u64,
     /// One seed a guard, the one that is known to show it.
     #[arg(long)]
     known: bool,
-    /// How many runs at once; as many as there are cores where nothing is said.
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[command(flatten)]
+    jobs: Jobs,
     /// Prints a row a guard as JSON.
     #[arg(long)]
     json: bool,
@@ -46,21 +49,23 @@ struct Found {
     seed: Option<u64>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let is_meant = |row: &&Row| arguments.only.is_empty() || arguments.only.iter().any(|only| row.guard.name().contains(only.as_str()));
+pub(super) fn run(arguments: &Arguments, world: World) -> u8 {
+    let contains = |row: &Row, only: &String| row.guard.name().to_lowercase().contains(&only.to_lowercase());
+    let is_meant = |row: &&Row| arguments.only.is_empty() || arguments.only.iter().any(|only| contains(row, only));
     let rows: Vec<&Row> = BANK.iter().filter(is_meant).collect();
     if rows.is_empty() {
-        eprintln!("no guard has such a name; the guards are {}", Flaw::all().map(Flaw::name).collect::<Vec<_>>().join(", "));
-        return ExitCode::from(2);
+        let names = Flaw::all().map(Flaw::name).collect::<Vec<_>>().join(", ");
+        return refused(&format!("no guard has such a name; the guards are {names}"));
     }
     let progress = Progress::new("guards", rows.len() as u64, arguments.json);
     let next = AtomicU64::new(0);
     let found = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..jobs(arguments.jobs) {
+        for _ in 0..arguments.jobs.count(rows.len() as u64) {
             scope.spawn(|| {
                 while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    let outcome = if arguments.known { try_seeds(row, [row.known_seed]) } else { try_rounds(row, arguments.rounds) };
+                    let outcome =
+                        if arguments.known { try_seeds(world, row, [row.known_seed]) } else { try_rounds(world, row, arguments.rounds) };
                     progress.step(None);
                     found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(outcome);
                 }
@@ -75,7 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     } else {
         print_table(&found);
     }
-    if found.iter().all(|found| found.outcome == "caught") { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    u8::from(found.iter().any(|found| found.outcome != "caught"))
 }
 
 fn print_table(found: &[Found]) {
@@ -86,16 +91,17 @@ fn print_table(found: &[Found]) {
         let (seeds, seed) = (number(found.seeds_to_catch), number(found.seed));
         table.add_row([found.guard.clone(), found.outcome.to_owned(), found.property.clone(), seeds, found.hits.to_string(), seed]);
     }
-    println!("{table}");
+    print_line(&table.to_string());
     let mut seeds: Vec<_> = found.iter().filter_map(|found| found.seeds_to_catch).collect();
     seeds.sort_unstable();
     let caught = found.iter().filter(|found| found.outcome == "caught").count();
-    println!("{caught} of {} caught; median seeds to catch {}", found.len(), seeds.get(seeds.len() / 2).copied().unwrap_or(0));
+    let median = seeds.get(seeds.len() / 2).map_or("-".to_owned(), u64::to_string);
+    print_line(&format!("{caught} of {} caught; median seeds to catch {median}", found.len()));
 }
 
 /// Several times, each from another first seed.
-fn try_rounds(row: &Row, rounds: u64) -> Found {
-    let mut tried: Vec<Found> = (0..rounds.max(1)).map(|round| try_seeds(row, round * 10_000..round * 10_000 + SEEDS_MAX)).collect();
+fn try_rounds(world: World, row: &Row, rounds: u64) -> Found {
+    let mut tried: Vec<Found> = (0..rounds).map(|round| try_seeds(world, row, round * 10_000..round * 10_000 + SEEDS_MAX)).collect();
     let hits = tried.iter().map(|found| found.hits).sum();
     if let Some(bad) = tried.iter().position(|found| found.outcome == "fails_when_clean") {
         return Found { hits, ..tried.swap_remove(bad) };
@@ -111,16 +117,16 @@ fn try_rounds(row: &Row, rounds: u64) -> Found {
 }
 
 /// Until one of these seeds shows that the guard is off.
-fn try_seeds(row: &Row, seeds: impl IntoIterator<Item = u64>) -> Found {
+fn try_seeds(world: World, row: &Row, seeds: impl IntoIterator<Item = u64>) -> Found {
     let flaws = row.flaws();
     let mut hits = 0;
     for (number, seed) in seeds.into_iter().enumerate() {
         let plan = row.plan(seed);
-        let trial = Trial::of(World::Rehearsal, &plan, &flaws);
+        let trial = Trial::of(world, &plan, &flaws);
         hits += trial.hits.get(&row.guard).copied().unwrap_or(0);
         let Some(property) = row.properties.iter().find(|property| trial.fails(property)) else { continue };
         // With the guard in place the same plan must be sound.
-        let is_clean = Trial::of(World::Rehearsal, &plan, &[]).failures().is_empty();
+        let is_clean = Trial::of(world, &plan, &[]).failures().is_empty();
         let outcome = if is_clean { "caught" } else { "fails_when_clean" };
         let seeds_to_catch = Some(number as u64 + 1);
         return Found { guard: row.guard.name(), outcome, property: (*property).to_owned(), seeds_to_catch, hits, seed: Some(seed) };

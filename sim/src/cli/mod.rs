@@ -1,7 +1,10 @@
 //! The commands.
 
 mod bank;
+mod drawing;
 mod fingerprints;
+mod limits;
+mod output;
 mod probes;
 mod regressions;
 mod rehearse;
@@ -10,17 +13,13 @@ mod shrink;
 mod soak;
 mod sweep;
 
-use std::io::{ErrorKind, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use punctual_sim::plan::Plan;
-use punctual_sim::regressions::Regression;
-use punctual_sim::swarm::{Profile, swarm};
-use punctual_sim::trial::{CRASH, Failure};
-use serde::Serialize;
+use punctual_sim::outcome;
+use punctual_sim::report::shown;
+use punctual_sim::trial::{CRASH, Failure, World};
 
 /// Rehearses Punctual in a simulated world: crashes, partitions, clocks, databases that fail over, all from one number.
 #[derive(Debug, Parser)]
@@ -28,6 +27,9 @@ use serde::Serialize;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// Carries plans out in the tabletop world: the core's machines in a plain loop.
+    #[arg(long, global = true, hide = true)]
+    tabletop: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,17 +62,42 @@ pub(crate) fn main() -> ExitCode {
         arguments.remove(1);
     }
     // A run that breaks an assertion says so in its verdict, with the seed: not in the midst of a progress bar.
-    std::panic::set_hook(Box::new(|_| {}));
-    match Arguments::parse_from(arguments).command {
-        Command::Rehearse(arguments) => rehearse::run(&arguments),
-        Command::Sweep(arguments) => sweep::run(&arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
-        Command::Shrink(arguments) => shrink::run(&arguments),
-        Command::Bank(arguments) => bank::run(&arguments),
-        Command::Probes(arguments) => probes::run(&arguments),
-        Command::Soak(arguments) => soak::run(&arguments),
-        Command::Regressions(arguments) => regressions::run(&arguments),
-        Command::Fingerprints(arguments) => fingerprints::run(&arguments),
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !outcome::is_running() {
+            usual(panic);
+        }
+    }));
+    let Arguments { command, tabletop } = Arguments::parse_from(arguments);
+    let code = match world(tabletop) {
+        Ok(world) => run(&command, world),
+        Err(why) => refused(why),
+    };
+    ExitCode::from(output::exit_code(code))
+}
+
+/// Where plans are carried out. Whatever RUSTFLAGS says, a build without the simulated world must not pass for one with it.
+fn world(is_tabletop: bool) -> Result<World, &'static str> {
+    if is_tabletop {
+        return Ok(World::Tabletop);
+    }
+    #[cfg(madsim)]
+    return Ok(World::Rehearsal);
+    #[cfg(not(madsim))]
+    Err("this punctual-rehearse was built without the simulated world; from a checkout, `cargo sim` builds one with it")
+}
+
+fn run(command: &Command, world: World) -> u8 {
+    match command {
+        Command::Rehearse(arguments) => rehearse::run(arguments, world),
+        Command::Sweep(arguments) => sweep::run(arguments, world),
+        Command::Replay(arguments) => replay::run(arguments, world),
+        Command::Shrink(arguments) => shrink::run(arguments, world),
+        Command::Bank(arguments) => bank::run(arguments, world),
+        Command::Probes(arguments) => probes::run(arguments, world),
+        Command::Soak(arguments) => soak::run(arguments, world),
+        Command::Regressions(arguments) => regressions::run(arguments, world),
+        Command::Fingerprints(arguments) => fingerprints::run(arguments, world),
     }
 }
 
@@ -82,116 +109,57 @@ const CRASHED: u8 = 12;
 const NONDETERMINISTIC: u8 = 13;
 
 /// The exit code for the worst of these.
-fn exit_code<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> ExitCode {
+fn exit_code<'a>(failures: impl IntoIterator<Item = &'a Failure>) -> u8 {
     let code = failures.into_iter().map(|failure| match failure.property.as_str() {
         CRASH => CRASHED,
         property if property.starts_with("heal.") => LIVENESS,
         _ => SAFETY,
     });
-    ExitCode::from(code.min().unwrap_or(0))
+    code.min().unwrap_or(0)
 }
 
-/// Which plans to draw.
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct Drawing {
-    /// Which plans to draw: default, calm, lost-tail, database-clock, flood or rehearsal.
-    #[arg(long, default_value = "default", value_parser = profile)]
-    profile: Profile,
-}
-
-impl Drawing {
-    fn plan(self, seed: u64) -> Plan {
-        swarm(seed, &self.profile.swarm())
-    }
-
-    /// The command that runs this seed again.
-    fn replay(self, seed: u64) -> String {
-        match self.profile {
-            Profile::Default => format!("cargo sim replay {seed}"),
-            profile => format!("cargo sim replay {seed} --profile {}", profile.name()),
-        }
-    }
-}
-
-fn profile(name: &str) -> Result<Profile, String> {
-    let names = || Profile::ALL.map(Profile::name).join(", ");
-    Profile::from_name(name).ok_or_else(|| format!("there is no profile `{name}`; use one of {}", names()))
-}
-
-/// A plan as it was asked for: a seed's, or that of a file with a regression or a bare plan.
-fn plan_of(what: &str, drawing: Drawing) -> Result<Plan, String> {
-    if let Ok(seed) = what.parse() {
-        return Ok(drawing.plan(seed));
-    }
-    let path = Path::new(what);
-    if !path.is_file() {
-        return Err(format!("{what} is neither a seed nor a file"));
-    }
-    if let Ok(regression) = Regression::load(path) {
-        return Ok(regression.plan);
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{what}: {error}"))?;
-    let plan: Plan = serde_json::from_str(&text).map_err(|error| format!("{what}: {error}"))?;
-    match punctual_sim::problems::problems(&plan).first() {
-        Some(problem) => Err(format!("{what}: {}: {}", problem.place, problem.message)),
-        None => Ok(plan),
-    }
-}
-
-fn refused(why: &str) -> ExitCode {
-    eprintln!("{why}");
-    ExitCode::from(REFUSED)
-}
-
-fn jobs(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
-}
-
-/// Prints JSON for programs.
-fn print_json(value: &impl Serialize) {
-    let text = serde_json::to_string_pretty(value).expect("what is printed can be written as JSON");
-    print_line(&text);
-}
-
-/// Prints a line; whoever reads may have gone.
-fn print_line(text: &str) {
-    if let Err(error) = writeln!(std::io::stdout(), "{text}")
-        && error.kind() != ErrorKind::BrokenPipe
-    {
-        eprintln!("the output can't be written: {error}");
-    }
+fn refused(why: &str) -> u8 {
+    output::complain(why);
+    REFUSED
 }
 
 /// A progress bar on the standard error, where that is a terminal and nobody reads JSON.
-struct Progress(ProgressBar);
+struct Progress {
+    bar: ProgressBar,
+    /// Somebody reads JSON: nothing else may come on the standard output.
+    is_quiet: bool,
+}
 
 impl Progress {
     fn new(what: &str, count: u64, is_quiet: bool) -> Progress {
         if is_quiet {
-            return Progress(ProgressBar::hidden());
+            return Progress { bar: ProgressBar::hidden(), is_quiet };
         }
         let style = ProgressStyle::with_template("{elapsed_precise} [{bar:40}] {pos}/{len} {prefix}, {per_sec}, {eta} left {msg}");
         let bar = ProgressBar::new(count).with_style(style.expect("a valid template")).with_prefix(what.to_owned());
-        Progress(bar)
+        Progress { bar, is_quiet }
     }
 
     /// One more is done.
     fn step(&self, message: Option<String>) {
-        self.0.inc(1);
+        self.bar.inc(1);
         if let Some(message) = message {
-            self.0.set_message(message);
+            self.bar.set_message(message);
         }
     }
 
     /// Shows a line above the bar.
     fn say(&self, line: &str) {
-        if self.0.is_hidden() {
-            return print_line(line);
+        if self.is_quiet {
+            output::complain(line);
+        } else if self.bar.is_hidden() {
+            output::print_line(line);
+        } else {
+            self.bar.println(shown(line));
         }
-        self.0.println(line);
     }
 
     fn finish(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -1,13 +1,16 @@
 //! `probes`: the places that runs came through.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use punctual_sim::swarm::Profile;
+use punctual_sim::trial::World;
 use serde::Serialize;
 
-use crate::cli::sweep::{exit_code_of, sweep};
-use crate::cli::{Drawing, Progress, jobs, print_json, print_line};
+use crate::cli::Progress;
+use crate::cli::drawing::Drawing;
+use crate::cli::limits::{Jobs, SEEDS_MAX, Seeds, up_to};
+use crate::cli::output::{complain, print_json, print_line};
+use crate::cli::sweep::{How, sweep};
 
 /// The profiles that together come through every place, and of how many seeds each gets one.
 const PROFILES: [(Profile, u64); 4] = [(Profile::Default, 1), (Profile::LostTail, 4), (Profile::DatabaseClock, 4), (Profile::Flood, 100)];
@@ -15,11 +18,10 @@ const PROFILES: [(Profile, u64); 4] = [(Profile::Default, 1), (Profile::LostTail
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// How many seeds of the default profile; of the others there are fewer.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = up_to(SEEDS_MAX))]
     seeds: u64,
-    /// How many runs at once; as many as there are cores where nothing is said.
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[command(flatten)]
+    jobs: Jobs,
     /// Prints a row a probe as JSON.
     #[arg(long)]
     json: bool,
@@ -31,19 +33,18 @@ struct Row {
     hits: u64,
 }
 
-pub(super) fn run(arguments: &Arguments) -> ExitCode {
+pub(super) fn run(arguments: &Arguments, world: World) -> u8 {
     let mut hits: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut code = ExitCode::SUCCESS;
+    let mut failures = Vec::new();
     for (profile, one_in) in PROFILES {
         let seeds = arguments.seeds.div_ceil(one_in).max(2);
         let progress = Progress::new(profile.name(), seeds, arguments.json);
-        let swept = sweep(0..seeds, Drawing { profile }, jobs(arguments.jobs), &progress);
+        let how = How { world, drawing: &Drawing::from(profile), jobs: arguments.jobs.count(seeds), fail_fast: false };
+        let swept = sweep(Seeds { from: 0, count: seeds }, &how, &progress);
         for (probe, count) in &swept.probes {
             *hits.entry(probe).or_default() += count;
         }
-        if swept.violations > 0 {
-            code = exit_code_of(&swept);
-        }
+        failures.push(swept.exit_code());
     }
     let rows: Vec<_> = hits.into_iter().map(|(probe, hits)| Row { probe, hits }).collect();
     let missed: Vec<_> = rows.iter().filter(|row| row.hits == 0).map(|row| row.probe).collect();
@@ -54,8 +55,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         print_line(&format!("{} of {} hit", rows.len() - missed.len(), rows.len()));
     }
     if !missed.is_empty() {
-        eprintln!("never hit: {}", missed.join(", "));
-        return ExitCode::from(1);
+        complain(&format!("never hit: {}", missed.join(", ")));
     }
-    code
+    // A run that failed says more than a place that was missed.
+    let failed = failures.into_iter().filter(|code| *code > 0).min();
+    failed.unwrap_or(u8::from(!missed.is_empty()))
 }

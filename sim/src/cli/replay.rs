@@ -1,14 +1,17 @@
 //! `replay`: one seed or plan again, with its history.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
+use punctual_core::ids::InstanceId;
 use punctual_sim::check::Verdict;
+use punctual_sim::files::Target;
 use punctual_sim::show;
 use punctual_sim::trial::{Failure, Trial, World};
 use serde::Serialize;
 
-use crate::cli::{Drawing, NONDETERMINISTIC, exit_code, plan_of, print_json, print_line, refused};
+use crate::cli::drawing::{Asked, Drawing, plan_of};
+use crate::cli::output::{complain, print_json, print_line};
+use crate::cli::{NONDETERMINISTIC, exit_code, refused};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -17,8 +20,17 @@ pub(super) struct Arguments {
     #[command(flatten)]
     drawing: Drawing,
     /// Prints the history, a line a record.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     history: bool,
+    /// Of the history, only what names this instance, such as 4-21.
+    #[arg(long, value_name = "INSTANCE", requires = "history", value_parser = instance)]
+    instance: Option<InstanceId>,
+    /// Of the history, only records from this one on.
+    #[arg(long, value_name = "RECORD", requires = "history", default_value_t = 0)]
+    from: usize,
+    /// Of the history, only records up to this one.
+    #[arg(long, value_name = "RECORD", requires = "history", default_value_t = usize::MAX, hide_default_value = true)]
+    to: usize,
     /// Writes the plan into this file.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -48,23 +60,56 @@ struct Said {
     witness: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let plan = match plan_of(&arguments.what, arguments.drawing) {
-        Ok(plan) => plan,
+fn instance(text: &str) -> Result<InstanceId, String> {
+    text.parse().map_err(|()| format!("`{text}` is no instance: a partition and a number are wanted, such as 4-21"))
+}
+
+impl Arguments {
+    /// The plan, and where it is to be kept.
+    fn plan(&self) -> Result<(Asked, Option<Target>), String> {
+        let asked = plan_of(&self.what, &self.drawing)?;
+        let target = match &self.plan {
+            Some(path) => Some(Target::new(path).map_err(|error| format!("--plan {}: {error}", path.display()))?),
+            None => None,
+        };
+        if let Some(target) = &target
+            && target.is(self.what.as_ref())
+        {
+            return Err(format!("--plan {}: that is the file which is read", target.path().display()));
+        }
+        Ok((asked, target))
+    }
+
+    fn is_shown(&self, index: usize, line: &str) -> bool {
+        let names = |instance: InstanceId| {
+            let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '(' | ')' | '_' | '.');
+            let (short, long) = (instance.to_string(), format!("{instance:?}"));
+            line.split(|c: char| !is_part(c)).any(|word| word.trim_matches(['(', ')']) == short || word.contains(&long))
+        };
+        (self.from..=self.to).contains(&index) && self.instance.is_none_or(names)
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, world: World) -> u8 {
+    let (plan, target) = match arguments.plan() {
+        Ok((asked, target)) => (asked.plan, target),
         Err(why) => return refused(&why),
     };
-    if let Some(path) = &arguments.plan {
+    if let Some(target) = &target {
         let text = serde_json::to_string_pretty(&plan).expect("plans can be written as JSON");
-        if let Err(error) = std::fs::write(path, text + "\n") {
-            return refused(&format!("{} can't be written: {error}", path.display()));
+        if let Err(error) = target.write(&(text + "\n")) {
+            return refused(&format!("{} can't be written: {error}", target.path().display()));
         }
     }
-    let trial = Trial::of(World::Rehearsal, &plan, &[]);
+    let trial = arguments.drawing.trial(world, &plan);
     let digest = trial.history.digest();
-    let others: Vec<_> = (1..arguments.times).map(|_| Trial::of(World::Rehearsal, &plan, &[]).history.digest()).collect();
-    if arguments.history && !arguments.json {
+    let others: Vec<_> = (1..arguments.times).map(|_| arguments.drawing.trial(world, &plan).history.digest()).collect();
+    if arguments.history {
         for (index, record) in trial.history.records.iter().enumerate() {
-            print_line(&show::line(index, record));
+            let line = show::line(index, record);
+            if arguments.is_shown(index, &line) {
+                print_line(&line);
+            }
         }
     }
     let failures = trial.failures();
@@ -82,8 +127,8 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         }
     }
     if others.iter().any(|other| *other != digest) {
-        eprintln!("the same plan gave two different runs");
-        return ExitCode::from(NONDETERMINISTIC);
+        complain("the same plan gave two different runs");
+        return NONDETERMINISTIC;
     }
     exit_code(&failures)
 }

@@ -1,30 +1,30 @@
 //! `sweep`: many seeds, on all cores.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use punctual_sim::trial::{Failure, Trial, World};
 use serde::Serialize;
 
-use crate::cli::{Drawing, Progress, exit_code, jobs, print_json, print_line};
+use crate::cli::drawing::Drawing;
+use crate::cli::limits::{Jobs, SEEDS_MAX, Seeds, up_to};
+use crate::cli::output::{print_json, print_line};
+use crate::cli::{Progress, exit_code, refused};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// How many seeds.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = up_to(SEEDS_MAX))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
     #[command(flatten)]
     drawing: Drawing,
-    /// How many at once; as many as there are cores where nothing is said.
-    #[arg(long)]
-    jobs: Option<usize>,
+    #[command(flatten)]
+    jobs: Jobs,
     /// Prints the outcome as JSON.
     #[arg(long)]
     json: bool,
@@ -53,44 +53,64 @@ pub(super) struct Failed {
     pub(super) replay: String,
 }
 
-pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let swept = sweep(seeds, arguments.drawing, jobs(arguments.jobs), &Progress::new("seeds", arguments.seeds, arguments.json));
+pub(super) fn run(arguments: &Arguments, world: World) -> u8 {
+    let seeds = match Seeds::new(arguments.from, arguments.seeds) {
+        Ok(seeds) => seeds,
+        Err(why) => return refused(&why),
+    };
+    let how = How { world, drawing: &arguments.drawing, jobs: arguments.jobs.count(seeds.count), fail_fast: false };
+    let swept = sweep(seeds, &how, &Progress::new("seeds", arguments.seeds, arguments.json));
     if arguments.json {
         print_json(&swept);
     } else {
-        print_line(&format!(
-            "{} seeds, {} violations, {:.1} seeds/s, {:.0} virtual seconds a second",
-            swept.seeds, swept.violations, swept.seeds_per_second, swept.virtual_seconds_per_second
-        ));
+        print_line(&swept.summary());
     }
-    exit_code_of(&swept)
+    swept.exit_code()
 }
 
-pub(super) fn exit_code_of(swept: &Swept) -> ExitCode {
-    let failures: Vec<_> =
-        swept.failures.iter().map(|failed| Failure { property: failed.property.clone(), witness: String::new() }).collect();
-    exit_code(&failures)
+impl Swept {
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "{} seeds, {} violations, {:.1} seeds/s, {:.0} virtual seconds a second",
+            self.seeds, self.violations, self.seeds_per_second, self.virtual_seconds_per_second
+        )
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        let failure = |failed: &Failed| Failure { property: failed.property.clone(), witness: String::new() };
+        exit_code(&self.failures.iter().map(failure).collect::<Vec<_>>())
+    }
+}
+
+/// How a sweep goes.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) world: World,
+    pub(super) drawing: &'a Drawing,
+    pub(super) jobs: usize,
+    /// No run begins once one has failed.
+    pub(super) fail_fast: bool,
 }
 
 /// Runs these seeds; what fails is shown at once.
-pub(super) fn sweep(seeds: Range<u64>, drawing: Drawing, jobs: usize, progress: &Progress) -> Swept {
-    let next = AtomicU64::new(seeds.start);
-    let swept = Mutex::new(Swept { seeds: seeds.end - seeds.start, ..Swept::default() });
+pub(super) fn sweep(seeds: Seeds, how: &How, progress: &Progress) -> Swept {
+    let next = AtomicU64::new(0);
+    let has_failed = AtomicBool::new(false);
+    let swept = Mutex::new(Swept::default());
     let virtual_ms = AtomicU64::new(0);
     let began = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
+        for _ in 0..how.jobs {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let plan = drawing.plan(seed);
-                    let trial = Trial::of(World::Rehearsal, &plan, &[]);
+                while !(how.fail_fast && has_failed.load(Ordering::Relaxed))
+                    && let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let plan = how.drawing.plan(seed);
+                    let trial = how.drawing.trial(how.world, &plan);
                     virtual_ms.fetch_add(plan.horizon_ms, Ordering::Relaxed);
-                    take(&mut swept.lock().unwrap_or_else(PoisonError::into_inner), seed, &trial, drawing, progress);
+                    let mut swept = swept.lock().unwrap_or_else(PoisonError::into_inner);
+                    take(&mut swept, seed, &trial, how.drawing, progress);
+                    has_failed.store(!swept.failures.is_empty(), Ordering::Relaxed);
                 }
             });
         }
@@ -105,13 +125,14 @@ pub(super) fn sweep(seeds: Range<u64>, drawing: Drawing, jobs: usize, progress: 
     swept
 }
 
-fn take(swept: &mut Swept, seed: u64, trial: &Trial, drawing: Drawing, progress: &Progress) {
+fn take(swept: &mut Swept, seed: u64, trial: &Trial, drawing: &Drawing, progress: &Progress) {
+    swept.seeds += 1;
     swept.records += trial.history.records.len() as u64;
     for (name, hits) in &trial.probes {
         *swept.probes.entry(name).or_default() += hits;
     }
     for Failure { property, witness } in trial.failures() {
-        let replay = drawing.replay(seed);
+        let replay = drawing.command("replay", &seed.to_string());
         progress.say(&format!("seed {seed}: {property}: {witness}\n    {replay}"));
         swept.failures.push(Failed { seed, property, witness, replay });
     }

@@ -5,10 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use punctual_core::batch::Output;
-use punctual_core::ids::{InstanceId, TaskId, Version};
+use punctual_core::ids::{InstanceId, PartitionId, TaskId, Version};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::occurrence::Occurrence;
-use punctual_driver::ports::{Applied, InstanceCursor, InstanceFilter, InstanceView, TaskDocument, TaskView, VersionView};
+use punctual_driver::ports::{Applied, InstanceCursor, InstanceFilter, InstanceView, PartitionView, TaskDocument, TaskView, VersionView};
 
 use crate::model::data::{Data, Named};
 
@@ -137,6 +137,20 @@ impl Data {
         found.sort_by_key(|occurrence| std::cmp::Reverse(occurrence.first));
         found.truncate(limit);
         found
+    }
+
+    /// All partitions and how they stand.
+    pub fn partition_views(&self) -> Vec<PartitionView> {
+        let views = (0_u16..).zip(&self.leases).map(|(partition, lease)| PartitionView {
+            partition: PartitionId(partition),
+            owner: lease.owner.clone(),
+            epoch: lease.epoch,
+            expires_at: lease.expires_at,
+            commit_seq: lease.commit_seq,
+            inbox: self.inbox.values().filter(|entry| entry.partition.0 == partition).count() as u64,
+            live: self.live.iter().filter(|id| id.partition().0 == partition).count() as u64,
+        });
+        views.collect()
     }
 
     /// How many instances are in each state that has any.

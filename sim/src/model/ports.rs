@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
@@ -12,8 +12,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, Store, StoreError, Submitted, TaskDocument, TaskView,
-    VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
+    TaskDocument, TaskView, VersionView,
 };
 
 use crate::model::data::StoredVersion;
@@ -127,13 +127,7 @@ impl Store for ModelStore {
         })
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
-        ttl: Millis,
-        now: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         Ok(self.at(now, |database, at| database.renew(at, &replica, &leases, ttl)))
     }
 
@@ -224,5 +218,20 @@ impl Catalog for ModelStore {
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
         Ok(self.with(|database, _| database.data().counts()))
+    }
+
+    /// The model does not keep since when a replica is alive, nor where it is: `since` is the earliest instant.
+    async fn replicas(&self) -> Result<Vec<ReplicaView>, StoreError> {
+        let view = |(id, expires_at): (&ReplicaId, &Timestamp)| ReplicaView {
+            id: id.clone(),
+            address: None,
+            since: Timestamp::MIN,
+            expires_at: *expires_at,
+        };
+        Ok(self.with(|database, _| database.data().members.iter().map(view).collect()))
+    }
+
+    async fn partition_views(&self) -> Result<Vec<PartitionView>, StoreError> {
+        Ok(self.with(|database, _| database.data().partition_views()))
     }
 }

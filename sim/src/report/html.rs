@@ -5,7 +5,7 @@
 
 use askama::Template;
 
-use super::findings::Severity;
+use super::findings::{Finding, Severity};
 use super::plots::{Axes, Plot, Row, Tick, service_class};
 use super::{Class, Judged, Numbers, Report, text, words};
 use crate::check::CATALOGUE;
@@ -61,6 +61,19 @@ struct Figure {
 }
 
 impl Page<'_> {
+    /// What stands over the findings, where there are none.
+    fn heading(&self) -> &'static str {
+        text::heading(self.report)
+    }
+
+    /// The field of a finding, where its advice doesn't name it.
+    fn field<'t>(&self, finding: &'t Finding) -> Option<&'t str> {
+        let field = finding.field.as_deref()?;
+        let name = field.rsplit('.').next().unwrap_or(field);
+        let is_named = self.pieces(&finding.advice).iter().any(|(is_code, words)| *is_code && words.contains(name));
+        (!is_named).then_some(field)
+    }
+
     /// A text in pieces: whether it stood between backticks, and the words.
     fn pieces<'t>(&self, text: &'t str) -> Vec<(bool, &'t str)> {
         text.split('`').enumerate().map(|(index, words)| (index % 2 == 1, words)).filter(|(_, words)| !words.is_empty()).collect()
@@ -126,7 +139,7 @@ fn promises(report: &Report) -> Vec<Promise<'_>> {
 fn facts(report: &Report) -> Vec<String> {
     let about = &report.about;
     vec![
-        format!("{} from {}", words::hours(about.heal_at_ms), words::date_and_time(about.starts_at, 0)),
+        text::period(report),
         words::count(report.tasks.len() as u64, "task"),
         words::count(about.schedulers as u64, "scheduler"),
         format!("{} with {}", words::count(about.workers as u64, "worker"), words::count(about.slots.into(), "slot")),
@@ -152,6 +165,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
             false,
         ),
         tile(words::thousands(wrong), "ended wrong", words::share(wrong, *fired), wrong > 0),
+        tile(words::thousands(report.total.cancelled()), "cancelled", words::share(report.total.cancelled(), *fired), false),
         tile(words::thousands(dropped), "dropped", if fates.is_empty() { "nothing".to_owned() } else { fates.join(", ") }, dropped > 0),
         tile(
             words::thousands(*unfinished),
@@ -192,6 +206,7 @@ fn task_cells(numbers: &Numbers) -> Vec<Figure> {
         unwanted(numbers.dropped_total(), "warn", list(&numbers.dropped)),
         Figure { text: words::thousands(numbers.in_state("succeeded")), note: list(&numbers.states), tone: "" },
         unwanted(numbers.gone_wrong(), "bad", list(&numbers.states)),
+        unwanted(numbers.cancelled(), "", list(&numbers.states)),
         unwanted(numbers.unfinished, "warn", String::new()),
         unwanted(numbers.retries, "", format!("{} in all", words::count(numbers.attempts, "attempt"))),
         unwanted(numbers.lost_workers, "", String::new()),

@@ -25,12 +25,14 @@ mod words;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::check::{self, Judgement};
 use crate::history::History;
 use crate::plan::Plan;
 pub use findings::{Finding, Severity};
 use observe::Facts;
+pub use words::shown;
 
 /// Everything that a rehearsal found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,7 +202,7 @@ pub struct Numbers {
     pub failures: u64,
     /// Times that an instance went back to wait for another attempt.
     pub retries: u64,
-    /// Attempts whose worker was lost.
+    /// Attempts whose worker was lost, whether they were repeated or not.
     pub lost_workers: u64,
     /// Attempts that ran out of time.
     pub timeouts: u64,
@@ -224,6 +226,11 @@ impl Numbers {
     /// Instances that ended in this state.
     pub fn in_state(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or(0)
+    }
+
+    /// Instances that were ended by a person or by a newer one, or never begun on purpose.
+    pub fn cancelled(&self) -> u64 {
+        ["cancelled", "skipped"].iter().map(|state| self.in_state(state)).sum()
     }
 
     /// Instances that ended in any other way than they should.
@@ -268,7 +275,8 @@ pub struct DownstreamReport {
     pub retries: u64,
     /// Calls for a thousand instances.
     pub amplification_per_mille: u64,
-    /// First calls of instances in a usual minute: the median of those minutes that had any.
+    /// Calls in a usual minute: first calls of instances, the median or the mean of those minutes that had any, whichever is more, and
+    /// the retries that go with them where handlers fail as often as they are said to.
     pub usual_per_minute: u64,
     /// Calls in the worst minute.
     pub peak_per_minute: u64,
@@ -348,6 +356,8 @@ pub struct Cell {
     pub retried: u64,
     /// Of these, those that ended wrong, or not at all.
     pub wrong: u64,
+    /// Of these, those that were cancelled: by a person, or for the next one.
+    pub cancelled: u64,
     /// Fire times that were dropped then.
     pub dropped: u64,
 }
@@ -421,6 +431,8 @@ impl Report {
     pub fn crashed(mut self, words: impl Into<String>) -> Report {
         self.verdicts.push(Verdict { property: "crash".to_owned(), judged: Judged::Violated(words.into()) });
         self.class = Class::Crashed;
+        // What was half done when it broke off says nothing about the task file.
+        self.findings.clear();
         self
     }
 
@@ -431,9 +443,15 @@ impl Report {
         self
     }
 
+    /// The same with all its texts as they may be shown.
+    fn shown(&self) -> Report {
+        let json = serde_json::to_value(self).and_then(|json| serde_json::from_value(shown_in(json)));
+        json.expect("a report reads back as itself")
+    }
+
     /// As a page of a terminal.
     pub fn to_text(&self) -> String {
-        text::render(self)
+        text::render(&self.shown())
     }
 
     /// As indented JSON.
@@ -443,6 +461,16 @@ impl Report {
 
     /// As one page of HTML that needs nothing else.
     pub fn to_html(&self) -> String {
-        html::render(self)
+        html::render(&self.shown())
+    }
+}
+
+/// JSON with all its texts as they may be shown.
+fn shown_in(json: Value) -> Value {
+    match json {
+        Value::String(text) => Value::String(shown(&text)),
+        Value::Array(list) => list.into_iter().map(shown_in).collect(),
+        Value::Object(map) => map.into_iter().map(|(name, value)| (name, shown_in(value))).collect(),
+        other => other,
     }
 }

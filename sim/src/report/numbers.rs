@@ -8,6 +8,8 @@ use punctual_core::protocol::End;
 use punctual_spec::duration;
 use punctual_spec::spec::{self, TaskSpec};
 
+use crate::load::attempts_per_mille as attempts_per_thousand;
+
 use super::observe::{Facts, Instance, TaskFacts};
 use super::{DownstreamReport, Numbers, Spread, TaskReport, words};
 
@@ -74,7 +76,7 @@ fn numbers(facts: &Facts, task: &TaskFacts) -> Numbers {
         attempts: attempts().count() as u64,
         failures: attempts().filter(|attempt| matches!(attempt.end, Some(End::Failed | End::FailedForGood))).count() as u64,
         retries: sum(Instance::retries),
-        lost_workers: sum(|instance| instance.count(Cause::WorkerLost)),
+        lost_workers: sum(|instance| instance.count(Cause::WorkerLost) + instance.count(Cause::OutcomeUnknown)),
         timeouts: sum(|instance| instance.count(Cause::TimedOut)),
         limit_reached: sum(|instance| instance.count(Cause::LimitReached)),
         peak_running: peak_running(task, facts.end_ms()),
@@ -85,6 +87,13 @@ fn numbers(facts: &Facts, task: &TaskFacts) -> Numbers {
 pub(super) fn run_times<'a>(task: &'a TaskFacts) -> impl Iterator<Item = u64> + use<'a> {
     let attempts = task.instances.iter().flat_map(|instance| &instance.attempts);
     attempts.filter_map(|attempt| Some(attempt.ended_ms?.saturating_sub(attempt.began_ms)))
+}
+
+/// How long the attempts took that nobody cut short: they ended by themselves, or at their timeout.
+pub(super) fn whole_run_times<'a>(task: &'a TaskFacts) -> impl Iterator<Item = u64> + use<'a> {
+    let attempts = task.instances.iter().flat_map(|instance| &instance.attempts);
+    let is_whole = |end| matches!(end, Some(End::Succeeded | End::Failed | End::FailedForGood | End::TimedOut));
+    attempts.filter(move |attempt| is_whole(attempt.end)).filter_map(|attempt| Some(attempt.ended_ms?.saturating_sub(attempt.began_ms)))
 }
 
 /// Most handlers of a task at work at the same moment.
@@ -164,11 +173,29 @@ fn downstream(facts: &Facts, name: &str) -> DownstreamReport {
         failures,
         retries,
         amplification_per_mille: calls.saturating_mul(1_000).checked_div(instances).unwrap_or(0),
-        usual_per_minute: words::percentile(&mut usual, 500).unwrap_or(0),
+        usual_per_minute: usual_per_minute(&tasks, &mut usual),
         peak_per_minute: peak.0 + peak.1,
         peak_retries_per_minute: peak.1,
         peak_at_ms: peak_minute * MINUTE,
     }
+}
+
+/// Calls in a usual minute, of the first calls in each minute that had any: with the retries of tasks that fail as often as they are said
+/// to.
+fn usual_per_minute(tasks: &[&TaskFacts], first_calls: &mut [u64]) -> u64 {
+    let Some(median) = words::percentile(first_calls, 500) else { return 0 };
+    let sum: u64 = first_calls.iter().sum();
+    let first_per_mille = (sum * 1_000 / first_calls.len() as u64).max(median * 1_000);
+    // Whoever has more instances counts for more.
+    let (mut instances, mut attempts_per_mille) = (0, 0);
+    for task in tasks {
+        let max_attempts = task.definition.as_ref().and_then(|definition| definition.policies.retry.max_attempts);
+        let count = task.instances.len() as u64;
+        instances += count;
+        attempts_per_mille += count * attempts_per_thousand(max_attempts, task.handler);
+    }
+    let of_an_instance = attempts_per_mille.checked_div(instances).unwrap_or(1_000).max(1_000);
+    ((first_per_mille * of_an_instance + 500_000) / 1_000_000).max(1)
 }
 
 /// What makes a task fire, in words.

@@ -168,6 +168,11 @@ impl Instance {
         self.causes.iter().filter(|(state, _)| *state == State::Retrying).count() as u64
     }
 
+    /// Whether it was ended by a person or for a newer one, or never begun on purpose.
+    pub(super) fn was_cancelled(&self) -> bool {
+        matches!(self.state, State::Cancelled | State::Skipped)
+    }
+
     /// Whether it ended in any other way than it should.
     pub(super) fn has_gone_wrong(&self) -> bool {
         matches!(self.state, State::Failed | State::TimedOut | State::DeadLettered)

@@ -189,7 +189,7 @@ impl<'a> Axes<'a> {
         });
         Plot {
             title: "Backlog and running",
-            hint: "Most instances at one moment that were due and had no worker, and that a worker had.".to_owned(),
+            hint: "Most instances at one moment that were due and had no worker (amber), and that a worker had (blue); where both are, they mix.".to_owned(),
             shapes,
             ticks: scale.ticks(),
             legend: [("backlog", "waiting"), ("running", "running")].map(pair).into(),
@@ -276,21 +276,41 @@ impl<'a> Axes<'a> {
             let told = format!("{}\n{}", self.span(cell.bucket), tell(cell));
             // On a phone it is a pixel wide, and must not fall between two.
             let width = self.bucket.max(3.2);
-            rect(&mut shapes, cell_class(cell), cell.bucket as f64 * self.bucket, 8.0, width, HEIGHT - 16.0, Some(&told));
+            let left = cell.bucket as f64 * self.bucket;
+            let mut top = 8.0;
+            for (class, share) in shares(cell) {
+                let height = share * (HEIGHT - 16.0);
+                rect(&mut shapes, class, left, top, width, height, Some(&told));
+                top += height;
+            }
         }
         Row { label: task.name.clone(), hint: task.trigger.clone(), shapes }
     }
 }
 
-/// The worst thing that happened in a cell gives it its colour.
-fn cell_class(cell: &Cell) -> &'static str {
-    match cell {
-        Cell { wrong: 1.., .. } => "wrong",
-        Cell { dropped: 1.., .. } => "dropped",
-        Cell { retried: 1.., .. } => "retried",
-        Cell { late: 1.., .. } => "late",
-        _ => "fine",
-    }
+/// What part of a cell has which class, from the worst to the best: one failure among many is not all of it, and is to be seen too.
+fn shares(cell: &Cell) -> Vec<(&'static str, f64)> {
+    let bad = cell.wrong + cell.cancelled;
+    // Each instance counts once, as the worst that it was.
+    let retried = cell.retried.min(cell.fired.saturating_sub(bad));
+    let late = cell.late.min(cell.fired.saturating_sub(bad + retried));
+    let fine = cell.fired.saturating_sub(bad + retried + late);
+    let counts = [
+        ("wrong", cell.wrong),
+        ("dropped", cell.dropped),
+        ("cancelled", cell.cancelled),
+        ("retried", retried),
+        ("late", late),
+        ("fine", fine),
+    ];
+    let counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+    // A tenth of the height at least.
+    let weights: Vec<f64> = {
+        let sum: u64 = counts.iter().map(|(_, count)| count).sum();
+        counts.iter().map(|(_, count)| (*count as f64 / sum as f64).max(0.1)).collect()
+    };
+    let sum: f64 = weights.iter().sum();
+    counts.into_iter().zip(weights).map(|((class, _), weight)| (class, weight / sum)).collect()
 }
 
 fn tell(cell: &Cell) -> String {
@@ -298,6 +318,7 @@ fn tell(cell: &Cell) -> String {
     for (count, what) in [
         (cell.wrong, "ended wrong or not at all"),
         (cell.dropped, "fire times dropped"),
+        (cell.cancelled, "cancelled"),
         (cell.retried, "needed another attempt"),
         (cell.late, "began more than a minute late"),
     ] {
@@ -445,6 +466,15 @@ mod tests {
             let scale = Scale::up_to(most);
             assert_eq!((scale.top, scale.step), (top, step), "{most}");
         }
+    }
+
+    #[test]
+    fn a_failure_among_many_has_its_share_of_a_cell() {
+        let cell = Cell { fired: 100, wrong: 1, retried: 3, ..Cell::default() };
+        let shares = shares(&cell);
+        assert_eq!(shares.iter().map(|(class, _)| *class).collect::<Vec<_>>(), ["wrong", "retried", "fine"]);
+        assert!(shares[0].1 > 0.05 && shares[0].1 < 0.2 && shares[2].1 > 0.7, "{shares:?}");
+        assert!((shares.iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);
     }
 
     #[test]

@@ -16,14 +16,16 @@ use super::{DownstreamReport, Numbers, numbers, words};
 const TAKEOVER_MS: u64 = limits::PARTITION_LEASE.0 + limits::MISFIRE_THRESHOLD.0;
 /// Of a thousand runs so many are longer than the interval, and it is no accident.
 const LONGER_PER_MILLE: u64 = 100;
-/// Of a thousand fire times so many are discarded, and it is worth a word; so many, and it is serious.
-const DISCARDED_PER_MILLE: (u64, u64) = (50, 250);
+/// Of a thousand fire times so many are discarded, or of a thousand instances replaced, and it is worth a word.
+const DISCARDED_PER_MILLE: u64 = 50;
 /// Calls of a service in the worst minute, in usual minutes.
 const AMPLIFIED_TIMES: u64 = 3;
-/// Fewer calls a minute than this harm nobody.
-const AMPLIFIED_CALLS_MIN: u64 = 10;
-/// Of a thousand attempts so many ran out of time.
+/// Fewer calls a minute than this harm nobody; as many as this are serious.
+const AMPLIFIED_CALLS: (u64, u64) = (30, 100);
+/// Of a thousand runs so many are longer than the timeout.
 const TIMED_OUT_PER_MILLE: u64 = 50;
+/// Of a thousand slots so many were taken: there was no room.
+const FULL_PER_MILLE: u64 = 900;
 /// A wait for a worker that is longer than this, and than the interval, is starving.
 const STARVED_MS: u64 = 10 * 60_000;
 /// What had less time than this after the healing may still be on its way.
@@ -82,7 +84,7 @@ fn overload(subject: Subject) -> Option<Finding> {
     let interval_ms = subject.report.interval_ms?;
     let numbers = &subject.report.numbers;
     let running = u64::from(concurrency.max_running);
-    let runs: Vec<u64> = numbers::run_times(subject.task).collect();
+    let runs: Vec<u64> = numbers::whole_run_times(subject.task).collect();
     let (count, sum) = (runs.len() as u64, runs.iter().sum::<u64>());
     let mean_ms = sum.checked_div(count).filter(|_| count >= 5)?;
     let room_ms = interval_ms.saturating_mul(running);
@@ -107,10 +109,11 @@ fn overload(subject: Subject) -> Option<Finding> {
             ),
         };
         let what = format!("{fires}, but {at_once}: {lost}. The longest wait was {}.", words::duration(numbers.queue_wait.max_ms));
-        let fits = mean_ms.div_ceil(interval_ms) + 1;
+        // Half as much again for retries and bad days, and one more.
+        let fits = (mean_ms + mean_ms / 2).div_ceil(interval_ms) + 1;
         let advice = format!(
-            "Fire less often than a run takes, let {fits} run at once if they may overlap, or use \
-             `when_full: discard` if the next fire makes up for a missed one."
+            "Use `max_running: {fits}` if runs may overlap; if not, fire less often than a run takes. `when_full: discard` ends \
+             the queue, and leaves out the fire times that come too soon."
         );
         return finding(subject, Severity::Serious, OVERLOAD, "concurrency.max_running", what, advice);
     }
@@ -125,8 +128,8 @@ fn overload(subject: Subject) -> Option<Finding> {
         words::count(numbers.limit_reached, "fire"),
         words::duration(numbers.queue_wait.max_ms)
     );
-    let advice = "Leave more time between fires, or use `when_full: discard` if the next fire makes up for a missed one.";
-    finding(subject, Severity::Warning, "runs-over-interval", "trigger", what, advice)
+    let advice = format!("Use `max_running: {}` if runs may overlap; if not, leave more time between fires.", running + 1);
+    finding(subject, Severity::Warning, "runs-over-interval", "concurrency.max_running", what, advice)
 }
 
 /// Fire times that were discarded because the task was at its limit.
@@ -136,7 +139,7 @@ fn discarded(subject: Subject) -> Option<Finding> {
     let discarded = outcome(numbers, Outcome::LimitReached) + full;
     let share = per_mille(discarded, numbers.expected);
     // One or two are an accident, whatever share they are.
-    if (share < DISCARDED_PER_MILLE.0 || discarded < 3) && full == 0 {
+    if (share < DISCARDED_PER_MILLE || discarded < 3) && full == 0 {
         return None;
     }
     let why = if full > 0 { "the queue was full" } else { "another run was still in progress" };
@@ -148,11 +151,12 @@ fn discarded(subject: Subject) -> Option<Finding> {
         words::was(discarded),
         words::duration(numbers.runs.max_ms)
     );
-    let severity = if share >= DISCARDED_PER_MILLE.1 || full > 0 { Severity::Serious } else { Severity::Warning };
-    let (field, advice) = if full > 0 {
-        ("concurrency.max_queue", "Raise `max_queue` if these are peaks, or `max_running` if it is always so.")
+    // A limit that discards was chosen.
+    let (severity, field, advice) = if full > 0 {
+        (Severity::Serious, "concurrency.max_queue", "Raise `max_queue` if these are peaks, or `max_running` if it is always so.")
     } else {
-        ("concurrency.when_full", "If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.")
+        let advice = "That is what `when_full: discard` is for. If each fire time counts, raise `max_running`, or fire less often.";
+        (Severity::Note, "concurrency.max_running", advice)
     };
     finding(subject, severity, "discarded", field, what, advice)
 }
@@ -161,7 +165,7 @@ fn discarded(subject: Subject) -> Option<Finding> {
 fn replaced(subject: Subject) -> Option<Finding> {
     let numbers = &subject.report.numbers;
     let replaced = subject.task.instances.iter().filter(|instance| instance.count(Cause::Replaced) > 0).count() as u64;
-    if per_mille(replaced, numbers.fired) < DISCARDED_PER_MILLE.0 {
+    if per_mille(replaced, numbers.fired) < DISCARDED_PER_MILLE {
         return None;
     }
     let what = format!(
@@ -172,8 +176,9 @@ fn replaced(subject: Subject) -> Option<Finding> {
         words::was(replaced),
         words::duration(numbers.runs.max_ms)
     );
-    let advice = "Fire less often than a run takes: a run that is always replaced never ends. Or use `when_full: discard`.";
-    finding(subject, Severity::Warning, "replaced", "concurrency.when_full", what, advice)
+    let advice = "That is what `when_full: replace` is for, but a run that is always replaced never ends: raise `max_running`, or fire \
+                  less often than a run takes.";
+    finding(subject, Severity::Warning, "replaced", "concurrency.max_running", what, advice)
 }
 
 /// Tasks of which no handler ever began.
@@ -289,20 +294,29 @@ fn timeout_too_short(subject: Subject) -> Option<Finding> {
     let numbers = &subject.report.numbers;
     let takes_ms = subject.task.handler.takes_ms;
     let usual_ms = takes_ms.0.midpoint(takes_ms.1);
-    if per_mille(numbers.timeouts, numbers.attempts) < TIMED_OUT_PER_MILLE || after_ms >= takes_ms.1 {
+    // By what the file says of its runs: in one rehearsal there may be a single one.
+    let longer = match takes_ms.1.saturating_sub(takes_ms.0) {
+        _ if after_ms >= takes_ms.1 => 0,
+        0 => 1_000,
+        spread => per_mille(takes_ms.1 - after_ms.max(takes_ms.0), spread),
+    };
+    if longer < TIMED_OUT_PER_MILLE || numbers.timeouts == 0 {
         return None;
     }
     let severity = if after_ms <= usual_ms { Severity::Serious } else { Severity::Warning };
     let what = format!(
-        "{} of {} ({}) ran out of time: it may run for {}, and a run takes {} to {}.",
-        words::thousands(numbers.timeouts),
-        words::count(numbers.attempts, "attempt"),
-        words::share(numbers.timeouts, numbers.attempts),
+        "It may run for {}, and by its `rehearsal.takes` a run takes {} to {}, {} of them longer than that; {} of {} ran out of time.",
         words::duration(after_ms),
         words::duration(takes_ms.0),
-        words::duration(takes_ms.1)
+        words::duration(takes_ms.1),
+        words::share(longer, 1_000),
+        words::thousands(numbers.timeouts),
+        words::count(numbers.attempts, "attempt")
     );
-    let advice = format!("Raise `timeout.after` well above the longest run, to {} or so.", words::duration(takes_ms.1.saturating_mul(2)));
+    let advice = format!(
+        "Raise `timeout.after` well above the longest run, to {} or so, or correct `rehearsal.takes`.",
+        words::duration(takes_ms.1.saturating_mul(2))
+    );
     finding(subject, severity, "timeout-too-short", "timeout.after", what, advice)
 }
 
@@ -330,19 +344,46 @@ fn starved(subject: Subject) -> Option<Finding> {
     if wait.max_ms <= bound_ms {
         return None;
     }
-    let waited = subject.report.numbers.limit_reached > 0;
     let what = format!(
         "An instance waited {} for its first worker; 99 of a hundred waited {} at most, half {}.",
         words::duration(wait.max_ms),
         words::duration(wait.p99_ms),
         words::duration(wait.p50_ms)
     );
-    let (field, advice) = if waited {
+    if let Some(holder) = slots_taken(subject) {
+        let shape = subject.facts.plan.shape;
+        let slots = words::count((shape.workers as u64).saturating_mul(shape.slots.into()), "slot");
+        let what = format!("{what} All the workers have {slots}, and they were taken meanwhile, most of the time by `{holder}`.");
+        let advice = "Run more workers, or give them more slots: --workers and --slots show here how many it takes.";
+        return finding(subject, Severity::Warning, "starved", "", what, advice);
+    }
+    let (field, advice) = if subject.report.numbers.limit_reached > 0 {
         ("concurrency", "They wait behind the task's own limit: raise `max_running`, or keep the queue short with `max_queue`.")
     } else {
-        ("priority", "Give the workers more slots, or the task a higher `priority`.")
+        ("", "The workers had room: see in the timeline what was wrong then.")
     };
     finding(subject, Severity::Warning, "starved", field, what, advice)
+}
+
+/// Whether the workers had no room while the instance that waited longest did: the name of the task that held most of it.
+fn slots_taken(subject: Subject<'_>) -> Option<&str> {
+    let facts = subject.facts;
+    let waits = subject.task.instances.iter().filter_map(|instance| Some((instance.queue_wait_ms()?, instance.dispatched_ms?)));
+    let (wait_ms, until_ms) = waits.max()?;
+    let from_ms = until_ms.saturating_sub(wait_ms);
+    let overlap_ms = |task: &super::observe::TaskFacts| {
+        let attempts = task.instances.iter().flat_map(|instance| &instance.attempts);
+        let of_one = attempts.map(|attempt| {
+            let ended_ms = attempt.ended_ms.unwrap_or(facts.end_ms());
+            ended_ms.min(until_ms).saturating_sub(attempt.began_ms.max(from_ms))
+        });
+        of_one.sum::<u64>()
+    };
+    let held: Vec<u64> = facts.tasks.iter().map(overlap_ms).collect();
+    let slots = (facts.plan.shape.workers as u64).saturating_mul(facts.plan.shape.slots.into());
+    let (most, _) = held.iter().enumerate().rev().max_by_key(|(_, ms)| **ms)?;
+    let is_full = per_mille(held.iter().sum(), slots.saturating_mul(wait_ms)) >= FULL_PER_MILLE;
+    is_full.then(|| facts.tasks[most].name.as_str())
 }
 
 /// Instances that had not ended when all had been well for a while.
@@ -418,7 +459,7 @@ const FIRES_MAX: usize = 3_000;
 
 /// Retries that came down on a service all at once.
 pub(super) fn retry_amplification(facts: &Facts, downstream: &DownstreamReport) -> Option<Finding> {
-    let bound = downstream.usual_per_minute.saturating_mul(AMPLIFIED_TIMES).max(AMPLIFIED_CALLS_MIN);
+    let bound = downstream.usual_per_minute.saturating_mul(AMPLIFIED_TIMES).max(AMPLIFIED_CALLS.0);
     if downstream.peak_per_minute < bound || downstream.peak_retries_per_minute * 2 < downstream.peak_per_minute {
         return None;
     }
@@ -436,13 +477,13 @@ pub(super) fn retry_amplification(facts: &Facts, downstream: &DownstreamReport) 
         |task: &super::observe::TaskFacts| task.instances.iter().map(|instance| instance.attempts.len().saturating_sub(1)).sum::<usize>();
     let worst = facts.tasks.iter().filter(calls).rev().max_by_key(|task| retries(task))?;
     let advice = format!(
-        "Most of them come from `{}`: let it wait longer with `retry.first` and `cap`, spread with \
-         `jitter: full`, or give up sooner with `max_attempts`.",
+        "Most of them come from `{}`: let it wait longer between attempts with `retry.first` and `cap`, and spread them with \
+         `jitter: full`.",
         worst.name
     );
     let about = Some(downstream.name.clone());
     Some(Finding {
-        severity: Severity::Serious,
+        severity: if downstream.peak_per_minute >= AMPLIFIED_CALLS.1 { Severity::Serious } else { Severity::Warning },
         rule: "retry-amplification".to_owned(),
         about,
         what,

@@ -20,18 +20,11 @@ pub(super) fn render(report: &Report) -> String {
 fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     let about = &report.about;
     let file = about.file.as_deref().unwrap_or("A rehearsal");
-    writeln!(page, "{}, rehearsed for {} with seed {}", clean(file), words::hours(about.heal_at_ms), about.seed)?;
+    writeln!(page, "{}, rehearsed {}, with seed {}", clean(file), period(report), about.seed)?;
     writeln!(page, "{}\n", headline(report))?;
     writeln!(page, "{}", summary(report))?;
-    for verdict in &report.verdicts {
-        let (sign, rest) = match &verdict.judged {
-            Judged::Held => ("held    ", String::new()),
-            Judged::Unknown(why) => ("unknown ", format!(": {}", clean(why))),
-            Judged::Violated(witness) => ("VIOLATED", format!(": {}", clean(witness))),
-        };
-        writeln!(page, "  {sign} {}{rest}", clean(&verdict.property))?;
-    }
-    writeln!(page, "\n{}", if report.findings.is_empty() { "Nothing to change was found." } else { "What to look at" })?;
+    verdicts(page, report, |judged| matches!(judged, Judged::Violated(_)))?;
+    writeln!(page, "{}", heading(report))?;
     for finding in &report.findings {
         let about = finding.about.as_deref().map(|about| format!(" {}:", clean(about))).unwrap_or_default();
         let field = finding.field.as_deref().map(|field| format!(" [{field}]")).unwrap_or_default();
@@ -39,7 +32,9 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
         wrap(page, &format!("{:<8}{about} {}", finding.severity.name().to_uppercase(), clean(&finding.what)), 2, 11)?;
         wrap(page, &format!("-> {}{field}", clean(&finding.advice)), 11, 14)?;
     }
-    writeln!(page, "\n{}", tasks(&report.tasks))?;
+    writeln!(page)?;
+    verdicts(page, report, |judged| matches!(judged, Judged::Unknown(_)))?;
+    writeln!(page, "{}", tasks(&report.tasks))?;
     if !report.downstreams.is_empty() {
         writeln!(page, "\n{}", downstreams(report))?;
     }
@@ -47,6 +42,41 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(page, "\nAgain: {}", clean(command))?;
     }
     Ok(())
+}
+
+/// Of which time the report is: `for 24 hours from 2027-01-15 08:00 UTC, then 1h 56m without faults`.
+pub(super) fn period(report: &Report) -> String {
+    let about = &report.about;
+    let mut text = format!("for {} from {}", words::hours(about.heal_at_ms), words::date_and_time(about.starts_at, 0));
+    let rest_ms = about.horizon_ms.saturating_sub(about.heal_at_ms);
+    if rest_ms > 0 {
+        text.push_str(&format!(", then {} without faults", words::duration(rest_ms)));
+    }
+    text
+}
+
+/// What stands over the findings.
+pub(super) fn heading(report: &Report) -> &'static str {
+    match (report.class, report.findings.is_empty()) {
+        (Class::Crashed, _) => "The run broke off, so nothing is said about the task file.",
+        (_, true) => "Nothing to change was found.",
+        (_, false) => "What to look at",
+    }
+}
+
+/// The promises of which that is to be said, and what; those that were held need no line.
+fn verdicts(page: &mut String, report: &Report, is_meant: impl Fn(&Judged) -> bool) -> std::fmt::Result {
+    let mut is_any = false;
+    for verdict in report.verdicts.iter().filter(|verdict| is_meant(&verdict.judged)) {
+        let (sign, why) = match &verdict.judged {
+            Judged::Held => continue,
+            Judged::Unknown(why) => ("unknown ", why),
+            Judged::Violated(witness) => ("VIOLATED", witness),
+        };
+        writeln!(page, "  {sign} {}: {}", clean(&verdict.property), clean(why))?;
+        is_any = true;
+    }
+    if is_any { writeln!(page) } else { Ok(()) }
 }
 
 /// How it went, in a sentence.
@@ -72,13 +102,14 @@ fn summary(report: &Report) -> String {
     let about = &report.about;
     let shape = format!("{}, {}", words::count(about.schedulers as u64, "scheduler"), words::count(about.workers as u64, "worker"));
     let mut text = format!(
-        "  {} of {} fired, {} dropped on record, {} undecided; {} succeeded, {} ended wrong, {} unfinished\n",
+        "  {} of {} fired, {} dropped on record, {} undecided\n  of the fired {} succeeded, {} ended wrong, {} cancelled, {} unfinished\n",
         words::thousands(*fired),
         words::count(*expected, "fire time"),
         words::thousands(report.total.dropped_total()),
         words::thousands(report.total.undecided()),
         words::thousands(report.total.in_state("succeeded")),
         words::thousands(report.total.gone_wrong()),
+        words::thousands(report.total.cancelled()),
         words::thousands(*unfinished)
     );
     text.push_str(&format!(
@@ -94,7 +125,7 @@ fn summary(report: &Report) -> String {
         words::duration(lateness.p99_ms),
         words::duration(lateness.max_ms)
     ));
-    text.push_str(&format!("  {} came over {shape}\n", words::count(about.faults as u64, "fault")));
+    text.push_str(&format!("  {} came over {shape}; all times are UTC\n", words::count(about.faults as u64, "fault")));
     text
 }
 
@@ -113,7 +144,8 @@ fn trimmed(table: &Table) -> String {
 }
 
 fn tasks(tasks: &[TaskReport]) -> String {
-    let mut table = table(&["Task", "fired", "of", "dropped", "ok", "wrong", "open", "retries", "late p50", "p99", "max", "run max"]);
+    let mut table =
+        table(&["Task", "fired", "of", "dropped", "ok", "wrong", "cancelled", "open", "retries", "late p50", "p99", "max", "run max"]);
     for TaskReport { name, numbers, .. } in tasks {
         let late = |ms: u64| if numbers.lateness.count == 0 { "-".to_owned() } else { words::duration(ms) };
         let number = words::thousands;
@@ -124,6 +156,7 @@ fn tasks(tasks: &[TaskReport]) -> String {
             number(numbers.dropped_total()),
             number(numbers.in_state("succeeded")),
             number(numbers.gone_wrong()),
+            number(numbers.cancelled()),
             number(numbers.unfinished),
             number(numbers.retries),
             late(numbers.lateness.p50_ms),
@@ -162,7 +195,7 @@ fn shortened(name: &str) -> String {
 
 /// With nothing in it that a terminal would obey.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    words::shown(text).replace('\n', " ")
 }
 
 /// Breaks a text between words; lines after the first are indented by `next`.

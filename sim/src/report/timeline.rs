@@ -88,6 +88,7 @@ fn cells(task: &TaskFacts, place: &dyn Fn(u64) -> usize) -> Vec<Cell> {
             cell.late += u64::from(is_late);
             cell.retried += u64::from(instance.attempts.len() > 1);
             cell.wrong += u64::from(is_wrong);
+            cell.cancelled += u64::from(instance.was_cancelled());
         });
     }
     for dropped in &task.dropped {

@@ -2,6 +2,27 @@
 
 use crate::plan::{Fault, FaultKind, Selector};
 
+/// A text that may come from anybody, for people to see: nothing in it that a terminal would obey, and nothing that is invisible or turns
+/// the direction of what follows.
+pub fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push(c),
+            c if c.is_control() => out.push(' '),
+            c if is_unseen(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Invisible characters, and those that change the direction of writing.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// A duration, to two units at most: `850ms`, `12.4s`, `3m 20s`, `2h 5m`, `1d 3h`.
 pub(super) fn duration(ms: u64) -> String {
     let pair = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {

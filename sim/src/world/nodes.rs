@@ -156,12 +156,18 @@ pub(super) async fn start(env: &Arc<Env>) -> Arc<Nodes> {
     let workers = (0..env.plan.shape.workers).map(|index| {
         let lives = Arc::new(AtomicU64::new(0));
         let env = env.clone();
-        node(Who::Worker(index), format!("worker-{index}"), [10, 0, 2, 1 + index as u8], move |node| {
+        node(Who::Worker(index), format!("worker-{index}"), worker_address(index), move |node| {
             let life = lives.fetch_add(1, Ordering::Relaxed) + 1;
             run_worker(env.clone(), node, index, life)
         })
     });
     Arc::new(Nodes { schedulers, workers: workers.collect() })
+}
+
+/// There are more workers than a byte counts.
+fn worker_address(index: usize) -> [u8; 4] {
+    let number = 1 + index;
+    [10, 0, 2 + (number / 256) as u8, (number % 256) as u8]
 }
 
 fn node<F>(who: Who, name: String, address: [u8; 4], main: impl Fn(Arc<Node>) -> F + Send + Sync + 'static) -> Arc<Node>

@@ -59,9 +59,9 @@ fn a_task_that_can_not_keep_up() {
         &queueing(100 * SECOND),
         "overload",
         expect![[r#"
-        serious [concurrency.max_running] task: It fires every 1m and a run takes 1m 40s on average, up to 1m 40s, but only one may be in progress: 28 fires waited, and so they pile up without end. The longest wait was 18m 40s.
-        -> Fire less often than a run takes, let 3 run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one.
-    "#]],
+            serious [concurrency.max_running] task: It fires every 1m and a run takes 1m 40s on average, up to 1m 40s, but only one may be in progress: 28 fires waited, and so they pile up without end. The longest wait was 18m 40s.
+            -> Use `max_running: 4` if runs may overlap; if not, fire less often than a run takes. `when_full: discard` ends the queue, and leaves out the fire times that come too soon.
+        "#]],
     );
     let mut full = queueing(100 * SECOND);
     full.dropped("task", 31 * MINUTE, Outcome::QueueFull, 12);
@@ -70,7 +70,7 @@ fn a_task_that_can_not_keep_up() {
         "overload",
         expect![[r#"
             serious [concurrency.max_running] task: It fires every 1m and a run takes 1m 40s on average, up to 1m 40s, but only one may be in progress: its queue of 20 fills up, and 12 of 59 fire times (20%) were discarded. The longest wait was 18m 40s.
-            -> Fire less often than a run takes, let 3 run at once if they may overlap, or use `when_full: discard` if the next fire makes up for a missed one.
+            -> Use `max_running: 4` if runs may overlap; if not, fire less often than a run takes. `when_full: discard` ends the queue, and leaves out the fire times that come too soon.
         "#]],
     );
     assert!(!says(&full.report(), "discarded") && !says(&full.report(), "starved"), "one cause is said once");
@@ -94,9 +94,9 @@ fn runs_that_are_often_longer_than_the_interval() {
         &often(5),
         "runs-over-interval",
         expect![[r#"
-        warning [trigger] task: It fires every 2m and a run takes 1m on average, up to 2m 30s: 5 of 20 runs (25%) took longer than the interval, and 20 fires had to wait, up to 20s.
-        -> Leave more time between fires, or use `when_full: discard` if the next fire makes up for a missed one.
-    "#]],
+            warning [concurrency.max_running] task: It fires every 2m and a run takes 1m on average, up to 2m 30s: 5 of 20 runs (25%) took longer than the interval, and 20 fires had to wait, up to 20s.
+            -> Use `max_running: 2` if runs may overlap; if not, leave more time between fires.
+        "#]],
     );
     is_silent(&often(1), "runs-over-interval");
 }
@@ -114,16 +114,16 @@ fn fire_times_that_are_discarded() {
         &discarding(6),
         "discarded",
         expect![[r#"
-            warning [concurrency.when_full] task: 6 of 59 fire times (10%) were discarded because another run was still in progress. Runs take up to 2m.
-            -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
+            note [concurrency.max_running] task: 6 of 59 fire times (10%) were discarded because another run was still in progress. Runs take up to 2m.
+            -> That is what `when_full: discard` is for. If each fire time counts, raise `max_running`, or fire less often.
         "#]],
     );
     check(
         &discarding(30),
         "discarded",
         expect![[r#"
-            serious [concurrency.when_full] task: 30 of 59 fire times (50%) were discarded because another run was still in progress. Runs take up to 2m.
-            -> If each fire time counts, use `when_full: queue`; if not, fire less often and say what you mean.
+            note [concurrency.max_running] task: 30 of 59 fire times (50%) were discarded because another run was still in progress. Runs take up to 2m.
+            -> That is what `when_full: discard` is for. If each fire time counts, raise `max_running`, or fire less often.
         "#]],
     );
     is_silent(&discarding(2), "discarded");
@@ -159,9 +159,9 @@ fn runs_that_are_replaced() {
         &replacing(4),
         "replaced",
         expect![[r#"
-        warning [concurrency.when_full] task: 4 of 20 instances (20%) were cancelled because the next one came. Runs take up to 1m.
-        -> Fire less often than a run takes: a run that is always replaced never ends. Or use `when_full: discard`.
-    "#]],
+            warning [concurrency.max_running] task: 4 of 20 instances (20%) were cancelled because the next one came. Runs take up to 1m.
+            -> That is what `when_full: replace` is for, but a run that is always replaced never ends: raise `max_running`, or fire less often than a run takes.
+        "#]],
     );
     is_silent(&replacing(0), "replaced");
 }
@@ -280,9 +280,9 @@ fn timeouts_that_are_shorter_than_runs() {
         &timing_out("1m", 5),
         "timeout-too-short",
         expect![[r#"
-        serious [timeout.after] task: 5 of 10 attempts (50%) ran out of time: it may run for 1m, and a run takes 20s to 2m.
-        -> Raise `timeout.after` well above the longest run, to 4m or so.
-    "#]],
+            serious [timeout.after] task: It may run for 1m, and by its `rehearsal.takes` a run takes 20s to 2m, 60% of them longer than that; 5 of 10 attempts ran out of time.
+            -> Raise `timeout.after` well above the longest run, to 4m or so, or correct `rehearsal.takes`.
+        "#]],
     );
     assert_eq!(timing_out("90s", 5).report().findings[0].severity, Severity::Warning);
     is_silent(&timing_out("1m", 0), "timeout-too-short");
@@ -324,11 +324,59 @@ fn instances_that_starve() {
         &waiting(11 * MINUTE),
         "starved",
         expect![[r#"
-        warning [priority] task: An instance waited 11m for its first worker; 99 of a hundred waited 11m at most, half 11m.
-        -> Give the workers more slots, or the task a higher `priority`.
-    "#]],
+            warning [-] task: An instance waited 11m for its first worker; 99 of a hundred waited 11m at most, half 11m.
+            -> The workers had room: see in the timeline what was wrong then.
+        "#]],
     );
     is_silent(&waiting(9 * MINUTE), "starved");
+}
+
+#[test]
+fn who_takes_all_the_slots_is_named() {
+    let yaml = "tasks:\n- {name: short, trigger: {fixed_rate: 5m}, command: x}\n- {name: long, trigger: manual, command: x}\n";
+    let mut options = Options { seed: 1, hours: 1, families: Default::default(), ..Options::default() };
+    (options.shape.workers, options.shape.slots) = (1, 1);
+    let mut story = Story::with(yaml, options);
+    let long = story.made("long", MINUTE, MINUTE, State::Created, Cause::Triggered);
+    story.succeeds(long, MINUTE, 30 * MINUTE);
+    let short = story.fired("short", 5 * MINUTE);
+    story.succeeds(short, 30 * MINUTE, 31 * MINUTE);
+    check(
+        &story,
+        "starved",
+        expect![[r#"
+        warning [-] short: An instance waited 25m for its first worker; 99 of a hundred waited 25m at most, half 25m. All the workers have 1 slot, and they were taken meanwhile, most of the time by `long`.
+        -> Run more workers, or give them more slots: --workers and --slots show here how many it takes.
+    "#]],
+    );
+}
+
+#[test]
+fn runs_that_were_cut_short_say_nothing_about_how_long_a_run_takes() {
+    let mut story = queueing(100 * SECOND);
+    for minute in 31..50 {
+        let fire = story.fired("task", minute * MINUTE);
+        story.begins(fire, minute * MINUTE);
+        story.handler_ends(fire, minute * MINUTE + 1, None);
+    }
+    let report = story.report();
+    let overload = report.findings.iter().find(|finding| finding.rule == "overload").expect("it can't keep up");
+    assert!(overload.what.contains("1m 40s on average"), "{}", overload.what);
+    assert!(overload.advice.contains("`max_running: 4`"), "{}", overload.advice);
+}
+
+#[test]
+fn one_run_is_judged_by_what_the_file_says() {
+    let timed_out = |takes: &str| {
+        let mut story = one(&format!("trigger: {{fixed_rate: 50m}}\ntimeout: 1m\nrehearsal: {{takes: {takes}}}"));
+        let instance = story.fired("task", 50 * MINUTE);
+        story.begins(instance, 50 * MINUTE);
+        story.handler_ends(instance, 51 * MINUTE, Some(End::TimedOut));
+        story.becomes(instance, 51 * MINUTE, State::TimedOut, Cause::TimedOut);
+        story
+    };
+    is_silent(&timed_out("[1s, 61s]"), "timeout-too-short");
+    assert_eq!(timed_out("[1s, 70s]").report().findings[0].severity, Severity::Warning);
 }
 
 #[test]
@@ -418,11 +466,32 @@ fn retries_that_come_down_on_a_service_all_at_once() {
         &storm(40),
         "retry-amplification",
         expect![[r#"
-        serious [retry] bank: At 08:20 it got 41 calls in a minute, 39 of them retries; 1 is usual. Over the whole run it was called 1.7 times for each instance.
-        -> Most of them come from `wild`: let it wait longer with `retry.first` and `cap`, spread with `jitter: full`, or give up sooner with `max_attempts`.
-    "#]],
+            warning [retry] bank: At 08:20 it got 41 calls in a minute, 39 of them retries; 1 is usual. Over the whole run it was called 1.7 times for each instance.
+            -> Most of them come from `wild`: let it wait longer between attempts with `retry.first` and `cap`, and spread them with `jitter: full`.
+        "#]],
     );
     is_silent(&storm(5), "retry-amplification");
+    is_silent(&storm(25), "retry-amplification");
+    let severity =
+        |retries| storm(retries).report().findings.iter().find(|finding| finding.rule == "retry-amplification").unwrap().severity;
+    assert_eq!((severity(40), severity(110)), (Severity::Warning, Severity::Serious));
+}
+
+#[test]
+fn what_fails_by_itself_is_usual() {
+    let usual = |fails: &str| {
+        let yaml = format!(
+            "tasks:\n- {{name: task, trigger: {{fixed_rate: 20s}}, command: x, retry: {{max_attempts: 9}}, \
+             rehearsal: {{fails: {fails}, downstream: bank}}}}\n"
+        );
+        let mut story = Story::of(&yaml, 1);
+        for fire in 3..170 {
+            let instance = story.fired("task", fire * 20 * SECOND);
+            story.succeeds(instance, fire * 20 * SECOND, fire * 20 * SECOND + SECOND);
+        }
+        story.report().downstreams[0].usual_per_minute
+    };
+    assert_eq!((usual("0%"), usual("40%")), (3, 5));
 }
 
 /// So many tasks at the full hour, on so few slots.

@@ -105,6 +105,21 @@ fn a_backlog_that_is_worked_off_is_not_stuck() {
 }
 
 #[test]
+fn where_the_workers_have_no_room_nobody_is_stuck() {
+    let (mut story, task) = story_of(policies(manual("t"), |policies| policies.concurrency.max_running = 10));
+    story.takes("t", 3 * 3_600_000);
+    let (first, _second) = (story.trigger(task), story.trigger(task));
+    story.start(first, 0);
+    let mut roomy = story.clone();
+    for (story, slots) in [(&mut story, 1), (&mut roomy, 2)] {
+        (story.plan.shape.workers, story.plan.shape.slots) = (1, slots);
+        end_after(story, 600_000);
+    }
+    story.holds("heal.converges");
+    roomy.violates("heal.converges", &["instance 0-2", "created"]);
+}
+
+#[test]
 fn an_attempt_that_never_ends_is_stuck() {
     for is_running in [false, true] {
         let (mut story, task) = story();

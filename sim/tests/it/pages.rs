@@ -38,25 +38,25 @@ fn the_page_of_a_terminal_says_the_same() {
     let report = hour().report_with(&[("effect.once", broken), ("heal.converges", Ok(()))]);
     let report = report.about("tasks.yaml", "punctual rehearse tasks.yaml --seed 1");
     expect![[r#"
-        tasks.yaml, rehearsed for 1 hour with seed 1
+        tasks.yaml, rehearsed for 1 hour from 2027-01-15 08:00 UTC, with seed 1
         1 promise violated: effect.once.
 
-          5 of 6 fire times fired, 1 dropped on record, 0 undecided; 3 succeeded, 1 ended wrong, 1 unfinished
+          5 of 6 fire times fired, 1 dropped on record, 0 undecided
+          of the fired 3 succeeded, 1 ended wrong, 0 cancelled, 1 unfinished
           8 attempts: 3 retries, 1 lost worker, 0 timeouts
           late by 200ms (p50), 2m (p99), 2m at most
-          0 faults came over 3 schedulers, 4 workers
+          0 faults came over 3 schedulers, 4 workers; all times are UTC
 
           VIOLATED effect.once: instance 3-4 had its effect twice
-          held     heal.converges
 
         What to look at
 
           NOTE     idle: Nobody triggered it in this rehearsal of 1 hour, so nothing is known of it.
                    -> Rehearse more hours, or begin nearer to its fire time with --start. [trigger]
 
-         Task fired of dropped ok wrong open retries late p50 p99 max run max
-         pay      5  6       1  3     1    1       3    200ms  2m  2m      1m
-         idle     0  0       0  0     0    0       0        -   -   -       -
+         Task fired of dropped ok wrong cancelled open retries late p50 p99 max run max
+         pay      5  6       1  3     1         0    1       3    200ms  2m  2m      1m
+         idle     0  0       0  0     0         0    0       0        -   -   -       -
 
          Service calls failed retries calls/instance usual/min worst/min    at
          bank        8      4       3            1.6         1         1 08:10
@@ -124,6 +124,35 @@ fn a_terminal_obeys_no_name() {
     report.about.file = Some("a\nb\u{7}".to_owned());
     let text = report.to_text();
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()) && text.contains("evil [2Jname"));
+}
+
+#[test]
+fn nothing_unseen_turns_the_direction_of_a_page() {
+    let mut report = hour().report();
+    report.tasks[0].name = "\u{202e}evil\u{2066}\u{200b}\u{2028}".to_owned();
+    report.about.file = Some("\u{202e}a.yaml".to_owned());
+    for page in [report.to_text(), report.to_html()] {
+        assert!(!page.contains(['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}']));
+        assert!(page.contains("\\u{202e}"), "it is said that there is something");
+    }
+    assert!(report.to_html().contains("<bdi>"), "names in other scripts stay where they are");
+}
+
+#[test]
+fn after_a_crash_nothing_is_said_about_the_file() {
+    let crashed = hour().report().crashed("assertion failed");
+    assert!(crashed.findings.is_empty());
+    let text = crashed.to_text();
+    assert!(text.contains("The run broke off, so nothing is said about the task file.") && !text.contains("Nothing to change"), "{text}");
+    assert!(text.contains("VIOLATED crash: assertion failed"));
+}
+
+#[test]
+fn what_fired_is_what_became_of_it() {
+    let report = shop();
+    for numbers in report.tasks.iter().map(|task| &task.numbers).chain([&report.total]) {
+        assert_eq!(numbers.fired, numbers.in_state("succeeded") + numbers.gone_wrong() + numbers.cancelled() + numbers.unfinished);
+    }
 }
 
 #[test]

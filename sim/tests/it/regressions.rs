@@ -118,6 +118,59 @@ fn a_plan_that_makes_no_sense_is_refused_with_every_place() {
 }
 
 #[test]
+fn a_plan_that_asks_for_too_much_is_refused_with_every_place() {
+    let said = refusal(|json| {
+        let plan = &mut json["plan"];
+        plan["shape"] = json!({"schedulers": 100, "workers": 1_000, "slots": 10_001, "partitions": 65_535});
+        plan["knobs"]["network_ms"] = json!([1, 1_001]);
+        plan["knobs"]["database_ms"] = json!([1, 1_001]);
+        plan["knobs"]["replica_lag_ms"] = json!(60_001);
+        plan["starts_at"] = json!(-1);
+        plan["heal_at_ms"] = json!(10_000);
+        plan["horizon_ms"] = json!(u64::MAX);
+        plan["tasks"][0]["handler"]["takes_ms"] = json!([1, u64::MAX]);
+        plan["tasks"][0]["handler"]["obeys_after_ms"] = json!(u64::MAX);
+        plan["tasks"][0]["handler"]["downstream"] = json!("");
+        plan["tasks"][1]["handler"]["downstream"] = json!("x".repeat(1_000_000));
+        plan["calls"] = json!([{"at_ms": 1, "what": {"trigger": {"task": 0, "delay_ms": u64::MAX, "key": null}}}]);
+        let kinds = [
+            json!({"clock_drift": {"per_mille": 1_001}}),
+            json!({"clock_step": {"by": i64::MIN}}),
+            json!({"delay": {"ms": 3_600_001}}),
+            json!({"handlers_slow": {"times": 1_001}}),
+        ];
+        let mut faults: Vec<Value> = kinds.iter().map(|kind| json!({"at_ms": 0, "lasts_ms": 0, "kind": kind, "on": "everybody"})).collect();
+        for kind in [json!({"flood": {"task": 0, "count": 100_001}}), json!({"database_slow": {"ms": 3_600_001}})] {
+            faults.push(json!({"at_ms": 0, "lasts_ms": 0, "kind": kind, "on": "world"}));
+        }
+        plan["faults"] = json!(faults);
+    });
+    expect_test::expect![[r#"
+        fire.no_duplicate-1.json:
+          plan.shape.schedulers: 100 is too much: 99 at most
+          plan.shape.workers: 1000 is too much: 999 at most
+          plan.shape.slots: 10001 is too much: 10000 at most
+          plan.shape.partitions: 65535 is too much: 16384 at most
+          plan.knobs.network_ms: 1001 is too much: 1000 at most
+          plan.knobs.database_ms: 1001 is too much: 1000 at most
+          plan.knobs.replica_lag_ms: 60001 is too much: 60000 at most
+          plan.horizon_ms: 18446744073709551615 is too much: 34300800000 at most
+          plan.starts_at: it must be 0 to 7258118400000: 1970 to 2200
+          plan.tasks[0].handler.takes_ms: 18446744073709551615 is too much: 3162240000000 at most
+          plan.tasks[0].handler.obeys_after_ms: 18446744073709551615 is too much: 3162240000000 at most
+          plan.tasks[0].handler.downstream: a name has 1 to 128 characters, without control characters
+          plan.tasks[1].handler.downstream: a name has 1 to 128 characters, without control characters
+          plan.calls[0].what.trigger.delay_ms: 18446744073709551615 is too much: 3162240000000 at most
+          plan.faults[0].kind: 1001 is too much: 1000 at most
+          plan.faults[1].kind: 9223372036854775808 is too much: 31622400000 at most
+          plan.faults[2].kind: 3600001 is too much: 3600000 at most
+          plan.faults[3].kind: 1001 is too much: 1000 at most
+          plan.faults[4].kind: 100001 is too much: 100000 at most
+          plan.faults[5].kind: 3600001 is too much: 3600000 at most"#]]
+    .assert_eq(&said);
+}
+
+#[test]
 fn a_file_is_called_after_property_and_seed() {
     let said = refusal(|json| json["plan"]["seed"] = json!(2));
     assert_eq!(said, "fire.no_duplicate-1.json:\n  property: a file with this property and this seed is called fire.no_duplicate-2.json");

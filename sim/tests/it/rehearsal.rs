@@ -115,8 +115,12 @@ fn a_run_begins_when_it_is_told_to_and_older_plans_have_a_beginning_too() {
 fn families_are_named() {
     assert_eq!(families_of("node-crash, db-jitter"), Ok(BTreeSet::from([Family::NodeCrash, Family::DbJitter])));
     assert_eq!(families_of("none"), Ok(BTreeSet::new()));
+    assert_eq!(families_of("all"), Ok(BTreeSet::from(Family::ALL)));
     let error = families_of("node-crash,meteor").unwrap_err().to_string();
-    assert!(error.starts_with("there is no family of faults `meteor`; use `none` or some of node-crash, rolling-restart"), "{error}");
+    assert!(
+        error.starts_with("there is no family of faults `meteor`; use `all`, `none` or some of node-crash, rolling-restart"),
+        "{error}"
+    );
 }
 
 #[test]

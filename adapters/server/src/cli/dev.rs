@@ -10,6 +10,7 @@ use punctual_core::inbox::{InboxEntry, Request};
 use punctual_core::limits;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
+use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, Options};
@@ -98,12 +99,12 @@ impl DevArgs {
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
         let (commits, trouble) = (feed.commits(), feed.trouble());
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
-        let interrupts = interrupts()?;
+        let interrupts = super::interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits.clone())).await;
-        let tzdata = Arc::from(zones.version());
-        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, trouble, tzdata });
+        let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
+        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), signals, zones, commits, trouble });
         let listener = BoundedListener::new(listener);
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
@@ -193,16 +194,4 @@ fn describe(applied: &Applied) -> String {
         }
     }
     text
-}
-
-/// A message for each Ctrl-C or termination signal.
-fn interrupts() -> std::io::Result<mpsc::Receiver<()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (send, receive) = mpsc::channel(4);
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind)?;
-        let send = send.clone();
-        tokio::spawn(async move { while signals.recv().await.is_some() && send.send(()).await.is_ok() {} });
-    }
-    Ok(receive)
 }

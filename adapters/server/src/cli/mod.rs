@@ -3,21 +3,27 @@
 //! Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused. What a command has to say goes to
 //! the standard output, remarks to the standard error.
 
+mod apply;
 mod bench;
 mod client;
 mod cron;
 mod dev;
 mod import;
+mod migrate;
 mod output;
 mod rehearse;
 mod remote;
 mod schema;
+mod server;
+mod status;
 mod validate;
+mod worker;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use output::Output;
+use tokio::sync::mpsc;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +49,8 @@ impl From<Exit> for ExitCode {
 /// Declares the subcommands: each has arguments with a `run`.
 macro_rules! commands {
     ($($(#[$doc:meta])* $variant:ident($module:ident::$args:ident),)+) => {
+        // Made once, and taken apart at once.
+        #[allow(clippy::large_enum_variant)]
         #[derive(clap::Subcommand)]
         enum Command {
             $($(#[$doc])* $variant($module::$args),)+
@@ -64,6 +72,21 @@ commands! {
     /// Commands in the file are run as the user who starts this. Ctrl-C lets what runs end and stops; a second one cancels it, a third stops
     /// at once.
     Dev(dev::DevArgs),
+    /// Run a scheduler replica on MySQL or MariaDB, one of as many as you like.
+    ///
+    /// Replicas divide the work among them and take over from each other. Workers connect with `punctual worker`. Ctrl-C hands everything
+    /// over and stops; what runs on workers goes on.
+    Server(server::ServerArgs),
+    /// Run commands and HTTP calls for the schedulers of a cluster.
+    ///
+    /// Ctrl-C lets what runs end and stops; a second one cancels it, a third stops at once.
+    Worker(worker::WorkerArgs),
+    /// Bring a MySQL or MariaDB database to the newest schema. `punctual server` does so as well when it starts.
+    Migrate(migrate::MigrateArgs),
+    /// Show replicas, partitions and what waits.
+    Status(status::StatusArgs),
+    /// Hand a task file over to a running Punctual.
+    Apply(apply::Args),
     /// List the tasks of the running Punctual, or show one.
     Tasks(remote::TasksArgs),
     /// List instances, newest first.
@@ -108,6 +131,27 @@ fn block_on(command: impl Future<Output = anyhow::Result<Exit>>, output: &mut Ou
             output.remark(format_args!("{error:#}"));
             Exit::Found
         }
+    }
+}
+
+/// A message for each Ctrl-C or termination signal.
+fn interrupts() -> std::io::Result<mpsc::Receiver<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (send, receive) = mpsc::channel(4);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind)?;
+        let send = send.clone();
+        tokio::spawn(async move { while signals.recv().await.is_some() && send.send(()).await.is_ok() {} });
+    }
+    Ok(receive)
+}
+
+/// What this machine calls itself.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
     }
 }
 

@@ -302,7 +302,7 @@ impl Drop for Dev {
 }
 
 fn address_in(text: &str) -> Option<SocketAddr> {
-    text.split("API on http://").nth(1)?.split(';').next()?.parse().ok()
+    text.split("API on http://").nth(1)?.split([';', ',']).next()?.parse().ok()
 }
 
 /// An answer of the API.

@@ -1,8 +1,9 @@
-//! The store on SQLite: the suite that every store runs, and what only a file can suffer.
+//! The stores: the suite that every store runs, what only a file can suffer, and, in `mysql`, what only a server can.
 
 mod crash;
 mod file;
 mod guards;
+mod mysql;
 mod scale;
 
 use std::future::Future;

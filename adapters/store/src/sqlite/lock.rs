@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use punctual_driver::ports::StoreError;
 
-use crate::error::Database;
+use crate::sqlite::error::Database;
 
 /// How often a lock is asked for, and how long in between: a process that was killed just now may have left one that it was about to
 /// start, which shares the locks until it runs its program.

@@ -8,91 +8,44 @@ use std::sync::Arc;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Applied, Submitted, TaskDocument};
+use punctual_driver::ports::{Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
-use rustc_hash::FxHashMap;
 
 use crate::codec;
-use crate::commit::transaction;
-use crate::owner::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
-use crate::rows::{text, unsigned};
-
-/// What an application has to write.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    created: Vec<(Arc<str>, Arc<str>)>,
-    changed: Vec<Change>,
-    removed: Vec<Change>,
-    /// Unchanged ones that another source made.
-    taken_over: Vec<TaskId>,
-    unchanged: usize,
-}
-
-#[derive(Debug)]
-struct Change {
-    task: TaskId,
-    name: Arc<str>,
-    version: Version,
-    document: Option<Arc<str>>,
-}
-
-impl Plan {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty() && self.taken_over.is_empty()
-    }
-
-    pub(crate) fn into_applied(self) -> Applied {
-        Applied {
-            created: self.created.into_iter().map(|(name, _)| name).collect(),
-            changed: self.changed.into_iter().map(|change| change.name).collect(),
-            unchanged: self.unchanged,
-            removed: self.removed.into_iter().map(|change| change.name).collect(),
-        }
-    }
-}
+use crate::plan::{Plan, Planner, StoredTask, request_hash};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
+use crate::sqlite::commit::transaction;
+use crate::sqlite::rows::{text, unsigned};
 
 /// Compares the documents with what is stored.
 pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument]) -> rusqlite::Result<Plan> {
     let connection = connection.transaction()?;
-    let mut plan = Plan::default();
-    // Of two documents of one name the later one counts.
-    let last: FxHashMap<&str, usize> = documents.iter().enumerate().map(|(index, task)| (&*task.definition.name, index)).collect();
+    let mut planner = Planner::new(documents);
     let mut stored = connection.prepare_cached(
         "SELECT t.id, t.version, t.removed, t.source, v.document FROM tasks t
          LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version WHERE t.name = ?1",
     )?;
     for (index, task) in documents.iter().enumerate() {
-        let name = &task.definition.name;
-        if last[&**name] != index {
+        if !planner.counts(index, task) {
             continue;
         }
-        let mut found = stored.query([&**name])?;
-        let Some(row) = found.next()? else {
-            plan.created.push((Arc::clone(name), Arc::clone(&task.document)));
-            continue;
-        };
-        let (id, removed) = (TaskId(unsigned(row, 0)?), row.get::<_, bool>(2)?);
-        let is_equal = row.get_ref(4)?.as_str_or_null()? == Some(&*task.document);
-        if removed || !is_equal {
-            let version = Version(row.get::<_, u32>(1)? + 1);
-            plan.changed.push(Change { task: id, name: Arc::clone(name), version, document: Some(Arc::clone(&task.document)) });
-            continue;
-        }
-        plan.unchanged += 1;
-        if row.get_ref(3)?.as_str()? != source {
-            plan.taken_over.push(id);
-        }
+        let found = stored.query_row([&*task.definition.name], |row| {
+            Ok(StoredTask {
+                id: TaskId(unsigned(row, 0)?),
+                version: Version(row.get(1)?),
+                is_removed: row.get(2)?,
+                is_own: row.get_ref(3)?.as_str()? == source,
+                is_equal: row.get_ref(4)?.as_str_or_null()? == Some(&*task.document),
+            })
+        });
+        planner.compare(task, found.optional()?);
     }
     let mut made_before = connection.prepare_cached("SELECT id, name, version FROM tasks WHERE source = ?1 AND removed = 0 ORDER BY id")?;
     let mut found = made_before.query([source])?;
     while let Some(row) = found.next()? {
-        let name = row.get_ref(1)?.as_str()?;
-        if !last.contains_key(name) {
-            let version = Version(row.get::<_, u32>(2)? + 1);
-            plan.removed.push(Change { task: TaskId(unsigned(row, 0)?), name: name.into(), version, document: None });
-        }
+        planner.made_before(TaskId(unsigned(row, 0)?), row.get_ref(1)?.as_str()?, Version(row.get(2)?));
     }
-    Ok(plan)
+    Ok(planner.plan())
 }
 
 /// Writes what differs, each change with its inbox entry, in one transaction.
@@ -142,7 +95,7 @@ pub(crate) fn trigger(
         let found =
             named.query_row([task], |row| Ok((row.get::<_, i64>(0)?, PartitionId(row.get(1)?), row.get::<_, bool>(2)?))).optional()?;
         let Some((id, partition, removed)) = found else { return Ok(Submitted::NoSuchTask) };
-        let hash = request_hash(id, &body);
+        let hash = request_hash(TaskId(id.cast_unsigned()), &body);
         if let Some(key) = key {
             let mut used = connection.prepare_cached("SELECT entry, request_hash FROM idempotency WHERE key = ?1")?;
             let earlier = used.query_row([key], |row| Ok((InboxId(unsigned(row, 0)?), row.get_ref(1)?.as_blob()? == hash))).optional()?;
@@ -185,16 +138,6 @@ pub(crate) fn cancel(
             .insert(params![instance.partition().0, now.0, by, KIND_CANCEL, codec::pack_cancel(instance, reason)])?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
-}
-
-/// FNV-1a in 128 bits over the task and what is asked of it: tells one request from another, no secret.
-fn request_hash(task: i64, body: &[u8]) -> [u8; 16] {
-    let bytes = task.to_le_bytes().into_iter().chain(body.iter().copied());
-    bytes
-        .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
-            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        })
-        .to_le_bytes()
 }
 
 /// The id of a task.

@@ -10,13 +10,13 @@
 use punctual_driver::ports::StoreError;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use crate::error::Database;
+use crate::sqlite::error::Database;
 
 /// "PNCT".
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -150,6 +150,11 @@ CREATE TABLE replicas (
     id TEXT PRIMARY KEY,
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+// What a status shows of them. Nobody is alive when a schema is changed.
+const V3: &str = "
+ALTER TABLE replicas ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

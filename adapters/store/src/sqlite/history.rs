@@ -6,17 +6,17 @@
 use std::sync::Arc;
 
 use punctual_core::batch::Output;
-use punctual_core::ids::{InstanceId, TaskId, Version};
+use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{InstanceFilter, InstanceView, TaskView, VersionView};
+use punctual_driver::ports::{InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use crate::catalog::{required_text, task_id};
 use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
-use crate::rows::{self, INSTANCE_COLUMNS, coded, instance_columns, unsigned};
+use crate::sqlite::catalog::{required_text, task_id};
+use crate::sqlite::rows::{self, INSTANCE_COLUMNS, coded, instance_columns, unsigned};
 
 const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
          coalesce(v.document, (SELECT w.document FROM task_versions w
@@ -172,6 +172,39 @@ pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(State, u6
         .collect()
 }
 
+pub(crate) fn replicas(connection: &Connection) -> rusqlite::Result<Vec<ReplicaView>> {
+    connection
+        .prepare_cached("SELECT id, since, expires_at FROM replicas ORDER BY id")?
+        .query_map([], |row| {
+            let (since, expires_at) = (Timestamp(row.get(1)?), Timestamp(row.get(2)?));
+            Ok(ReplicaView { id: ReplicaId(required_text(row, 0)?), address: None, since, expires_at })
+        })?
+        .collect()
+}
+
+pub(crate) fn partition_views(connection: &Connection) -> rusqlite::Result<Vec<PartitionView>> {
+    connection
+        .prepare_cached(
+            "SELECT l.partition, l.owner, l.epoch, l.expires_at, l.commit_seq, coalesce(e.count, 0), coalesce(i.count, 0) FROM leases l
+             LEFT JOIN (SELECT partition, count(*) AS count FROM inbox GROUP BY partition) e ON e.partition = l.partition
+             LEFT JOIN (SELECT id >> 48 AS partition, count(*) AS count FROM instances INDEXED BY instances_live
+                        WHERE state < 5 GROUP BY id >> 48) i ON i.partition = l.partition
+             ORDER BY l.partition",
+        )?
+        .query_map([], |row| {
+            Ok(PartitionView {
+                partition: PartitionId(row.get(0)?),
+                owner: rows::text(row, 1)?.map(ReplicaId),
+                epoch: Epoch(unsigned(row, 2)?),
+                expires_at: Timestamp(row.get(3)?),
+                commit_seq: unsigned(row, 4)?,
+                inbox: unsigned(row, 5)?,
+                live: unsigned(row, 6)?,
+            })
+        })?
+        .collect()
+}
+
 /// A limit as SQL takes it: a negative one would be none.
 fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
@@ -184,7 +217,7 @@ mod tests {
 
     fn plan(filter: &InstanceFilter, task: Option<TaskId>) -> String {
         let connection = Connection::open_in_memory().expect("a database");
-        connection.execute_batch(crate::schema::MIGRATIONS[0]).expect("a schema");
+        connection.execute_batch(crate::sqlite::schema::MIGRATIONS[0]).expect("a schema");
         let (sql, values) = instances_query(filter, task);
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("SQL");
         let lines = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).expect("a plan");

@@ -9,7 +9,7 @@ use rusqlite::{Row, Statement, params};
 
 use crate::codec::{self, Malformed};
 use crate::codes::Coded;
-use crate::error::malformed;
+use crate::sqlite::error::malformed;
 
 /// The columns that [`instance`] reads, of a table called `i`, in its order.
 macro_rules! instance_columns {
@@ -196,7 +196,7 @@ mod tests {
         #[test]
         fn rows_come_back_as_they_were(row in any_row(), next in any_row()) {
             let connection = Connection::open_in_memory().expect("a database");
-            connection.execute_batch(crate::schema::MIGRATIONS[0]).expect("a schema");
+            connection.execute_batch(crate::sqlite::schema::MIGRATIONS[0]).expect("a schema");
             let mut packed = Vec::new();
             insert_instance(&mut connection.prepare(INSERT_INSTANCE).expect("SQL"), &row, &mut packed).expect("an insert");
             prop_assert_eq!(&read(&connection), &row);

@@ -1,20 +1,23 @@
 //! Replicas that are alive, and leases: who owns which partition, under which epoch, until when.
 
+use punctual_core::batch::Renewal;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::LeaseAnswer;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::commit::transaction;
-use crate::rows::{text, unsigned};
+use crate::sqlite::commit::transaction;
+use crate::sqlite::rows::{text, unsigned};
 
 /// Says that a replica is alive, and forgets those that are not any more. Answers with all that are.
 pub(crate) fn beat(connection: &Connection, replica: &ReplicaId, ttl: Millis, now: Timestamp) -> rusqlite::Result<Vec<ReplicaId>> {
     transaction(connection, |connection| {
-        connection
-            .prepare_cached("INSERT INTO replicas (id, expires_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET expires_at = ?2")?
-            .execute(params![&*replica.0, now.saturating_add(ttl).0])?;
         connection.prepare_cached("DELETE FROM replicas WHERE expires_at <= ?1")?.execute([now.0])?;
+        connection
+            .prepare_cached(
+                "INSERT INTO replicas (id, expires_at, since) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO UPDATE SET expires_at = ?2",
+            )?
+            .execute(params![&*replica.0, now.saturating_add(ttl).0, now.0])?;
         let mut alive = connection.prepare_cached("SELECT id FROM replicas ORDER BY id")?;
         alive.query_map([], |row| Ok(ReplicaId(text(row, 0)?.unwrap_or_default())))?.collect()
     })
@@ -64,17 +67,18 @@ pub(crate) fn acquire(
 pub(crate) fn renew(
     connection: &Connection,
     replica: &ReplicaId,
-    leases: &[(PartitionId, Epoch)],
+    leases: &[Renewal],
     ttl: Millis,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<PartitionId>> {
     transaction(connection, |connection| {
-        let mut extend =
-            connection.prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner = ?4")?;
+        let mut extend = connection
+            .prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner = ?4 AND commit_seq >= ?5")?;
         let expires_at = now.saturating_add(ttl);
         let mut lost = Vec::new();
-        for (partition, epoch) in leases {
-            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0, &*replica.0])? == 0 {
+        for Renewal { partition, epoch, commit_seq } in leases {
+            let commits = i64::try_from(*commit_seq).unwrap_or(i64::MAX);
+            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0, &*replica.0, commits])? == 0 {
                 lost.push(*partition);
             }
         }

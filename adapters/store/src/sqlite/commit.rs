@@ -13,7 +13,8 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
 
 use crate::codes::Coded;
 use crate::guards::Guards;
-use crate::rows::{self, INSERT_INSTANCE, update_instance_sql};
+use crate::refusal::{self, Covered, Held};
+use crate::sqlite::rows::{self, INSERT_INSTANCE, update_instance_sql};
 
 /// Why a batch was not written.
 enum Stop {
@@ -32,7 +33,7 @@ impl From<rusqlite::Error> for Stop {
 /// Carries the batch out. `Err`: surely nothing was written, and the same batch may succeed later.
 pub(crate) fn commit(connection: &Connection, partitions: u16, guards: Guards, batch: &Batch) -> rusqlite::Result<CommitOutcome> {
     begin(connection)?;
-    match (Writer { connection, guards, covered: covered(partitions, batch) }).write(batch) {
+    match (Writer { connection, guards, covered: Covered::by(batch, partitions) }).write(batch) {
         Ok(()) => {}
         Err(Stop::Refused(reason)) => {
             rollback(connection)?;
@@ -78,20 +79,10 @@ pub(crate) fn transaction<T>(connection: &Connection, body: impl FnOnce(&Connect
     done
 }
 
-fn covered(partitions: u16, batch: &Batch) -> Vec<bool> {
-    let mut covered = vec![false; usize::from(partitions)];
-    for lease in &batch.leases {
-        if let Some(covered) = covered.get_mut(usize::from(lease.partition.0)) {
-            *covered = true;
-        }
-    }
-    covered
-}
-
 struct Writer<'a> {
     connection: &'a Connection,
     guards: Guards,
-    covered: Vec<bool>,
+    covered: Covered,
 }
 
 impl Writer<'_> {
@@ -105,10 +96,8 @@ impl Writer<'_> {
     }
 
     fn check_covered(&self, partition: PartitionId, what: impl FnOnce() -> String) -> Result<(), Stop> {
-        if self.covered.get(usize::from(partition.0)).copied().unwrap_or(false) || !self.guards.lease_relied_on {
-            return Ok(());
-        }
-        Err(Stop::Refused(format!("{} is of partition {partition}, whose lease is not among the batch's", what())))
+        let covered = self.covered.check(partition, what);
+        if self.guards.lease_relied_on { covered.map_err(Stop::Refused) } else { Ok(()) }
     }
 
     fn check_instance_covered(&self, id: InstanceId) -> Result<(), Stop> {
@@ -142,17 +131,9 @@ impl Writer<'_> {
     fn why_not_held(&self, replica: &ReplicaId, lease: &LeaseCheck) -> rusqlite::Result<String> {
         let mut look = self.connection.prepare_cached("SELECT owner, epoch, commit_seq FROM leases WHERE partition = ?1")?;
         let found = look.query_row([lease.partition.0], |row| Ok((rows::text(row, 0)?, rows::unsigned(row, 1)?, rows::unsigned(row, 2)?)));
-        let Some((owner, epoch, commits)) = found.optional()? else {
-            return Ok(format!("there is no partition {}", lease.partition));
-        };
-        let (partition, expected) = (lease.partition, i128::from(lease.commit_seq) - 1);
-        Ok(match owner {
-            Some(owner) if epoch == lease.epoch.0 && *owner == *replica.0 => {
-                format!("partition {partition} has {commits} commits, not {expected}")
-            }
-            Some(owner) if epoch == lease.epoch.0 => format!("partition {partition} is held by {owner}"),
-            _ => format!("partition {partition} is not held under epoch {} any more", lease.epoch),
-        })
+        let found = found.optional()?;
+        let held = found.as_ref().map(|(owner, epoch, commits)| Held { owner: owner.as_deref(), epoch: *epoch, commits: *commits });
+        Ok(refusal::not_held(replica, lease, held))
     }
 
     fn write_instances(&self, batch: &Batch) -> Result<(), Stop> {
@@ -176,12 +157,7 @@ impl Writer<'_> {
         for update in &batch.updates {
             self.check_instance_covered(update.row.id)?;
             if !rows::update_instance(&mut change, update, &mut packed)? {
-                return Err(Stop::Refused(format!(
-                    "instance {} is not {} under fence {} any more",
-                    update.row.id,
-                    update.expected_state.name(),
-                    update.expected_fence
-                )));
+                return Err(Stop::Refused(refusal::not_as_expected(update)));
             }
             count_changes[usize::from(update.expected_state.code())] -= 1;
             count_changes[usize::from(update.row.state.code())] += 1;
@@ -252,7 +228,7 @@ impl Writer<'_> {
             let partition = remove.query_row([entry.0.cast_signed()], |row| row.get(0)).optional()?;
             match partition.map(PartitionId) {
                 Some(partition) => self.check_covered(partition, || format!("inbox entry {entry}"))?,
-                None if self.guards.inbox_entry => return Err(Stop::Refused(format!("inbox entry {entry} was applied before"))),
+                None if self.guards.inbox_entry => return Err(Stop::Refused(refusal::applied_before(*entry))),
                 None => {}
             }
         }

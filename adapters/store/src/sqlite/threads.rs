@@ -139,14 +139,14 @@ mod tests {
             let made = threads.call(|connection| connection.execute_batch("CREATE TABLE t (x)")).await;
             made.expect("an answer").expect("a table");
             let lost = threads.call(|connection| {
-                crate::commit::begin(connection).expect("a transaction");
+                crate::sqlite::commit::begin(connection).expect("a transaction");
                 connection.execute_batch("INSERT INTO t VALUES (1)").expect("a row");
                 panic!("on purpose");
             });
             let lost: Result<(), JobLost> = lost.await;
             assert!(lost.is_err());
             let count = threads.call(|connection| {
-                crate::commit::transaction(connection, |connection| {
+                crate::sqlite::commit::transaction(connection, |connection| {
                     connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, u32>(0))
                 })
             });

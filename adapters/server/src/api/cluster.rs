@@ -1,0 +1,60 @@
+//! The cluster: replicas, partitions, workers, what waits.
+
+use axum::Json;
+use axum::extract::State;
+use punctual_core::scheduler::WorkerView;
+use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
+use punctual_driver::ports::{Catalog, Clock, PartitionView, ReplicaView};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::{Api, ApiError};
+
+pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Value>, ApiError> {
+    let (replicas, partitions) = (api.store.replicas().await?, api.store.partition_views().await?);
+    let (asker, answer) = oneshot::channel();
+    let _ = api.scheduler.send(ToSchedulerNode::Status(asker)).await;
+    // A scheduler that has stopped answers nobody; the rest is still worth knowing.
+    let own = answer.await.ok();
+    let owned = |id: &ReplicaView| partitions.iter().filter(|partition| partition.owner.as_ref() == Some(&id.id)).count();
+    let replicas = replicas.iter().map(|view| {
+        json!({
+            "id": &*view.id.0,
+            "address": view.address.as_deref(),
+            "since": view.since.to_string(),
+            "expires_at": view.expires_at.to_string(),
+            "partitions": owned(view),
+        })
+    });
+    Ok(Json(json!({
+        "replicas": replicas.collect::<Vec<_>>(),
+        "partitions": partitions.iter().map(partition).collect::<Vec<_>>(),
+        "workers": own.iter().flat_map(|own: &SchedulerStatus| &own.workers).map(worker).collect::<Vec<_>>(),
+        "inbox": partitions.iter().map(|partition| partition.inbox).sum::<u64>(),
+        "live": partitions.iter().map(|partition| partition.live).sum::<u64>(),
+        "trouble": api.trouble.borrow().as_deref(),
+    })))
+}
+
+fn partition(view: &PartitionView) -> Value {
+    json!({
+        "partition": view.partition.0,
+        "owner": view.owner.as_ref().map(|owner| &*owner.0),
+        "epoch": view.epoch.0,
+        "expires_at": view.owner.is_some().then(|| view.expires_at.to_string()),
+        "commits": view.commit_seq,
+        "inbox": view.inbox,
+        "live": view.live,
+    })
+}
+
+fn worker(view: &WorkerView) -> Value {
+    json!({
+        "id": &*view.worker.0,
+        "slots": view.slots,
+        "held": view.held,
+        "connected": view.is_connected,
+        "draining": view.is_draining,
+        "handlers": view.handlers.iter().map(|handler| &**handler).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,425 @@
+//! The store on MySQL 8.0 and MariaDB 10.6, or newer: as many replicas as share one database.
+//!
+//! - **One table for what is live and what has ended.** `instances` is clustered by fire time, task, ordinal and run, and partitioned by the
+//!   month of the fire time: the key that makes a firing unique also against ended instances, and by which they are listed, is the table
+//!   itself, and old months go whole. Which instances are live is in a small table of its own, `live`, which costs an insert and a delete a
+//!   life.
+//! - **The fenced commit** is in the `commit` module, leases in `leases`; a renewal never waits for a commit.
+//! - **Time** is the database's, read in the statement that uses it. The callers' `now` is ignored.
+//! - **Everything is read from and written to the primary.** A server that is read-only is refused, on each new connection.
+//! - **What is promised** is what the server keeps: see [`MySqlStore::warnings`] for settings under which it may lose what it confirmed.
+//! - **Documents** are opaque, as on SQLite.
+//!
+//! What is absent: retries, and any knowledge of what a batch means.
+
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
+use punctual_core::inbox::Submission;
+use punctual_core::instance::State;
+use punctual_core::limits;
+use punctual_core::occurrence::Occurrence;
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
+    TaskDocument, TaskView, VersionView,
+};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection, MySqlConnection, Row};
+
+use crate::Decode;
+use crate::guards::Guards;
+use crate::mysql::error::Database;
+use crate::mysql::session::{Connections, Isolation, Session};
+use crate::set_aside::SetAside;
+
+mod catalog;
+mod commit;
+mod error;
+mod history;
+mod leases;
+mod months;
+mod owner;
+mod rows;
+mod schema;
+mod session;
+mod sql;
+
+/// Connections that carry commits out, which a replica does one at a time, and what others write.
+const WRITE_CONNECTIONS: u32 = 4;
+/// Connections of beats and leases.
+const LEASE_CONNECTIONS: u32 = 2;
+/// Connections that read.
+const READ_CONNECTIONS: u32 = 4;
+/// What the time is in SQL, in milliseconds since 1970. Sessions are in UTC.
+const NOW: &str = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
+
+/// How to open the store.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    /// Where the database is: `mysql://user:password@host:port/database`. Further settings behind `?`, such as `ssl-mode=VERIFY_IDENTITY`
+    /// and `ssl-ca=`.
+    pub url: String,
+    /// How many partitions a new database is laid out for, 1 to [`PARTITIONS_MAX`](limits::PARTITIONS_MAX). One that exists keeps its own
+    /// number.
+    pub partitions: u16,
+    /// Where this replica can be reached, for others to know; written with each beat.
+    pub address: Option<String>,
+    /// Makes definitions of documents.
+    pub decode: Decode,
+    guards: Guards,
+    callers_clock: bool,
+}
+
+impl MySqlOptions {
+    /// This database, with the usual number of partitions where it is new.
+    pub fn new(url: impl Into<String>, decode: Decode) -> Self {
+        let (partitions, guards) = (limits::PARTITIONS_DEFAULT, Guards::ALL);
+        MySqlOptions { url: url.into(), partitions, address: None, decode, guards, callers_clock: false }
+    }
+
+    /// Leaves guards out, to show that a test notices.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// Goes by the callers' `now` instead of the database's clock.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn callers_clock(mut self) -> Self {
+        self.callers_clock = true;
+        self
+    }
+}
+
+impl std::fmt::Debug for MySqlOptions {
+    // Not the address: it has the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MySqlOptions").field("partitions", &self.partitions).field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The store on MySQL or MariaDB.
+pub struct MySqlStore {
+    database: Database,
+    partitions: u16,
+    address: Option<Arc<str>>,
+    guards: Guards,
+    decode: Decode,
+    callers_clock: bool,
+    set_aside: Arc<Mutex<SetAside>>,
+    writes: Connections,
+    leases: Connections,
+    reads: Connections,
+}
+
+impl std::fmt::Debug for MySqlStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MySqlStore").field("database", &self.database).field("partitions", &self.partitions).finish_non_exhaustive()
+    }
+}
+
+/// Reads an address. Its errors don't repeat it: it has the password.
+fn parse(url: &str) -> Result<(Database, MySqlConnectOptions), StoreError> {
+    let unreadable = |reason: &str| StoreError::Other { database: "address".to_owned(), reason: format!("it can't be read: {reason}") };
+    if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
+        return Err(unreadable("it does not begin with mysql://"));
+    }
+    let options = MySqlConnectOptions::from_str(url).map_err(|_| unreadable("it is not mysql://user:password@host:port/database"))?;
+    if options.get_database().is_none_or(str::is_empty) {
+        return Err(unreadable("it names no database"));
+    }
+    // Text is bytes here, and literals are written so that they mean the same in every mode.
+    let options = options.timezone("+00:00".to_owned()).statement_cache_capacity(0);
+    Ok((Database::new(&options), options))
+}
+
+async fn migrated(database: &Database, options: &MySqlConnectOptions, partitions: u16) -> Result<u16, StoreError> {
+    if !(1..=limits::PARTITIONS_MAX).contains(&partitions) {
+        return Err(database.other(&format!("{partitions} partitions are not between 1 and {}", limits::PARTITIONS_MAX)));
+    }
+    let mut connection = session::connect(database, options).await?;
+    let laid_out = schema::migrate(database, &mut connection, partitions).await;
+    close(connection).await;
+    laid_out
+}
+
+async fn close(connection: MySqlConnection) {
+    // The server sees it go in any case.
+    let _ = connection.close().await;
+}
+
+impl MySqlStore {
+    /// Brings the database to the newest schema, and lays a new one out for `partitions`. Answers with the number of partitions that it has.
+    /// Safe to be run by several at once.
+    ///
+    /// # Errors
+    ///
+    /// The address can't be read; the server is not there, too old, read-only or lets nobody in; a newer program wrote the schema.
+    pub async fn migrate(url: &str, partitions: u16) -> Result<u16, StoreError> {
+        let (database, options) = parse(url)?;
+        migrated(&database, &options, partitions).await
+    }
+
+    /// Opens the database and brings it to the newest schema.
+    ///
+    /// # Errors
+    ///
+    /// As of [`MySqlStore::migrate`].
+    pub async fn open(options: MySqlOptions) -> Result<Self, StoreError> {
+        let (database, connect) = parse(&options.url)?;
+        let partitions = migrated(&database, &connect, options.partitions).await?;
+        let connections = |most, isolation| Connections::new(&database, &connect, most, isolation);
+        let store = MySqlStore {
+            partitions,
+            address: options.address.map(Arc::from),
+            guards: options.guards,
+            decode: options.decode,
+            callers_clock: options.callers_clock,
+            set_aside: Arc::default(),
+            writes: connections(WRITE_CONNECTIONS, Isolation::ReadCommitted),
+            leases: connections(LEASE_CONNECTIONS, Isolation::ReadCommitted),
+            reads: connections(READ_CONNECTIONS, Isolation::Snapshot),
+            database: database.clone(),
+        };
+        #[cfg(feature = "conformance")]
+        if !store.guards.unique_firing {
+            let mut session = store.writes.session().await?;
+            let sql = "ALTER TABLE instances DROP PRIMARY KEY, ADD PRIMARY KEY (fire_time, task, ordinal, run, id)";
+            let dropped = session.run(sql.to_owned()).await.map(drop);
+            session.done(dropped)?;
+        }
+        store.make_months().await?;
+        Ok(store)
+    }
+
+    /// Makes the parts of the history for the coming months that are not there yet; answers with how many it made. [`MySqlStore::open`] does so;
+    /// a replica that runs for months does so daily.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub async fn make_months(&self) -> Result<usize, StoreError> {
+        months::make(&self.writes, NOW).await
+    }
+
+    /// Drops the history of months that ended `keep` whole months ago or more, and answers with their names, such as `m202611`. It stops at
+    /// a month that has an instance which has not ended.
+    ///
+    /// # Errors
+    ///
+    /// What the server says. Months that were dropped before stay so.
+    pub async fn drop_months(&self, keep: u32) -> Result<Vec<String>, StoreError> {
+        months::drop_old(&self.writes, keep, NOW).await
+    }
+
+    /// In which ways this server's settings promise less than they could: what it confirmed may be lost in a crash.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub async fn warnings(&self) -> Result<Vec<String>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let read = warnings(&mut session).await;
+        session.done(read)
+    }
+
+    /// Ends all connections, once what they are in the middle of is over.
+    pub async fn close(&self) {
+        tokio::join!(self.writes.close(), self.leases.close(), self.reads.close());
+    }
+
+    /// What the time is, in SQL.
+    fn now(&self, callers: Timestamp) -> String {
+        if self.callers_clock { callers.0.to_string() } else { NOW.to_owned() }
+    }
+}
+
+async fn warnings(session: &mut Session) -> Result<Vec<String>, error::Failure> {
+    let mut warnings = Vec::new();
+    let sql =
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'innodb_doublewrite')";
+    let mut settings = std::collections::BTreeMap::new();
+    for row in &session.rows(sql.to_owned()).await? {
+        settings.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
+    }
+    let is = |name: &str, value: &str| settings.get(name).is_some_and(|found| found == value);
+    if !is("innodb_flush_log_at_trx_commit", "1") {
+        warnings.push(
+            "innodb_flush_log_at_trx_commit is not 1: a crash of the server or its machine loses about a second of commits".to_owned(),
+        );
+    }
+    if is("log_bin", "ON") && !is("sync_binlog", "1") {
+        warnings.push("sync_binlog is not 1: after a crash the server's replicas may have more or less than it has".to_owned());
+    }
+    if is("innodb_doublewrite", "OFF") {
+        warnings.push("innodb_doublewrite is OFF: a loss of power may damage the database".to_owned());
+    }
+    Ok(warnings)
+}
+
+impl Store for MySqlStore {
+    fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    async fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> Result<Beat, StoreError> {
+        let mut session = self.leases.session().await?;
+        let beat = leases::beat(&mut session, &replica, self.address.as_deref(), ttl, &self.now(now)).await;
+        session.done(beat)
+    }
+
+    async fn acquire(
+        &self,
+        replica: ReplicaId,
+        partitions: Vec<PartitionId>,
+        most: usize,
+        ttl: Millis,
+        now: Timestamp,
+    ) -> Result<Vec<LeaseAnswer>, StoreError> {
+        let mut session = self.leases.begin().await?;
+        let answers = leases::acquire(&mut session, &replica, &partitions, most, ttl, &self.now(now)).await;
+        session.end(answers).await
+    }
+
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
+        let mut session = self.leases.session().await?;
+        let lost = leases::renew(&mut session, &replica, &leases, ttl, &self.now(now)).await;
+        session.done(lost)
+    }
+
+    async fn release(&self, replica: ReplicaId, leases: Vec<(PartitionId, Epoch)>, leaves: bool) -> Result<(), StoreError> {
+        let mut session = self.leases.begin().await?;
+        let released = leases::release(&mut session, &replica, &leases, leaves).await;
+        session.end(released).await
+    }
+
+    async fn snapshot(&self, partition: PartitionId) -> Result<Snapshot, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let snapshot = owner::snapshot(&mut session, partition, &self.decode, &self.set_aside).await;
+        session.leave(snapshot).await
+    }
+
+    async fn commit(&self, batch: Arc<Batch>) -> Result<CommitOutcome, StoreError> {
+        commit::commit(&self.writes, self.partitions, self.guards, &batch).await
+    }
+
+    async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let page = owner::read_inbox(&mut session, &partitions, after, limit, &self.decode, &self.set_aside).await;
+        session.leave(page).await
+    }
+}
+
+impl Catalog for MySqlStore {
+    async fn apply(
+        &self,
+        source: Arc<str>,
+        by: Arc<str>,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Applied, StoreError> {
+        let mut session = self.writes.begin().await?;
+        let plan = match catalog::compare(&mut session, &source, &documents).await {
+            Ok(plan) if !dry_run && !plan.is_empty() => plan,
+            compared => return session.leave(compared.map(crate::plan::Plan::into_applied)).await,
+        };
+        let written = catalog::write(&mut session, self.partitions, &source, &by, &plan, &self.now(now)).await;
+        session.end(written.map(|()| plan.into_applied())).await
+    }
+
+    async fn trigger(
+        &self,
+        task: Arc<str>,
+        by: Arc<str>,
+        key: Option<Arc<str>>,
+        submissions: Vec<Submission>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        if submissions.is_empty() || submissions.len() > limits::SUBMISSIONS_MAX {
+            let count = submissions.len();
+            return Err(self.database.other(&format!("{count} submissions are not between 1 and {}", limits::SUBMISSIONS_MAX)));
+        }
+        let mut session = self.writes.begin().await?;
+        let submitted = catalog::trigger(&mut session, &task, &by, key.as_deref(), &submissions, &self.now(now)).await;
+        session.end(submitted).await
+    }
+
+    async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.begin().await?;
+        let submitted = catalog::cancel(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        session.end(submitted).await
+    }
+
+    async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let tasks = history::tasks(&mut session, after.as_deref(), limit).await;
+        session.done(tasks)
+    }
+
+    async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let task = history::task(&mut session, &name).await;
+        session.leave(task).await
+    }
+
+    async fn name_of(&self, task: TaskId) -> Result<Option<Arc<str>>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let name = history::name_of(&mut session, task).await;
+        session.done(name)
+    }
+
+    async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let instances = history::instances(&mut session, &filter).await;
+        session.done(instances)
+    }
+
+    async fn instance(&self, id: InstanceId) -> Result<Option<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let instance = history::instance(&mut session, id).await;
+        session.done(instance)
+    }
+
+    async fn instance_of_submission(&self, ordinal: u64) -> Result<Option<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let instance = history::instance_of_submission(&mut session, ordinal).await;
+        session.done(instance)
+    }
+
+    async fn outputs(&self, id: InstanceId) -> Result<Vec<(u32, Output)>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let outputs = history::outputs(&mut session, id).await;
+        session.done(outputs)
+    }
+
+    async fn occurrences(&self, task: Arc<str>, limit: usize) -> Result<Vec<Occurrence>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let occurrences = history::occurrences(&mut session, &task, limit).await;
+        session.done(occurrences)
+    }
+
+    async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let counts = history::counts(&mut session).await;
+        session.done(counts)
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let replicas = history::replicas(&mut session).await;
+        session.done(replicas)
+    }
+
+    async fn partition_views(&self) -> Result<Vec<PartitionView>, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let views = history::partition_views(&mut session).await;
+        session.leave(views).await
+    }
+}

@@ -1,0 +1,258 @@
+//! What an owner reads: its partition, and its inbox. Both in one snapshot, page by page; what can't be decoded is set aside, see
+//! [`crate::set_aside`].
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_core::batch::{Snapshot, TaskRecord};
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::InboxPage;
+use rustc_hash::FxHashMap;
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use crate::Decode;
+use crate::codec;
+use crate::mysql::error::Failure;
+use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
+use crate::mysql::session::Session;
+use crate::mysql::sql::{list, tuples};
+use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+
+/// Rows that are read at a time.
+const PAGE_ROWS: usize = 2_000;
+
+/// Reads what a new owner needs of a partition.
+pub(crate) async fn snapshot(
+    session: &mut Session,
+    partition: PartitionId,
+    decode: &Decode,
+    set_aside: &Mutex<SetAside>,
+) -> Result<Snapshot, Failure> {
+    let mut definitions = Definitions::new(decode);
+    let mut snapshot = Snapshot::default();
+    read_tasks(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
+    read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
+    Ok(snapshot)
+}
+
+async fn read_tasks(
+    session: &mut Session,
+    partition: PartitionId,
+    definitions: &mut Definitions<'_>,
+    set_aside: &Mutex<SetAside>,
+    snapshot: &mut Snapshot,
+) -> Result<(), Failure> {
+    let mut after = String::new();
+    loop {
+        let sql = format!(
+            "SELECT s.task, s.version, s.next_fire, s.fired_until, v.document FROM task_states s
+             LEFT JOIN task_versions v ON v.task = s.task AND v.version = s.version
+             WHERE s.`partition` = {partition} {after} AND s.version IS NOT NULL ORDER BY s.task LIMIT {PAGE_ROWS}"
+        );
+        let found = session.rows(sql).await?;
+        let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in &found {
+            let (task, version) = (TaskId(row.try_get(0)?), Version(row.try_get(1)?));
+            let (next_fire, fired_until) = (row.try_get::<Option<i64>, _>(2)?, row.try_get::<Option<i64>, _>(3)?);
+            match definitions.decoded(task, version, text(row, 4)?.as_deref()) {
+                Ok(definition) => {
+                    set_aside.task_is_understood(task);
+                    let (next_fire, fired_until) = (next_fire.map(Timestamp), fired_until.map(Timestamp));
+                    snapshot.tasks.push(TaskRecord { task, version, definition, next_fire, fired_until });
+                }
+                Err(reason) => set_aside.task_is_strange(task, version, &reason),
+            }
+            after = format!("AND s.task > {}", task.0);
+        }
+        if found.len() < PAGE_ROWS {
+            return Ok(());
+        }
+    }
+}
+
+async fn read_live(
+    session: &mut Session,
+    partition: PartitionId,
+    definitions: &mut Definitions<'_>,
+    set_aside: &Mutex<SetAside>,
+    snapshot: &mut Snapshot,
+) -> Result<(), Failure> {
+    let mut from = InstanceId::new(partition, 0).0;
+    let last = from | ((1 << 48) - 1);
+    loop {
+        let sql = format!(
+            "SELECT {INSTANCE_COLUMNS} FROM live l STRAIGHT_JOIN instances i
+             ON i.fire_time = l.fire_time AND i.task = l.task AND i.ordinal = l.ordinal AND i.run = l.run
+             WHERE l.id BETWEEN {from} AND {last} ORDER BY l.id LIMIT {PAGE_ROWS}"
+        );
+        let found = session.rows(sql).await?;
+        let instances = found.iter().map(rows::instance).collect::<Result<Vec<_>, _>>()?;
+        let unknown: Vec<_> =
+            instances.iter().map(|row| (row.task, row.version)).filter(|(task, version)| !definitions.knows(*task, *version)).collect();
+        let documents = documents(session, &unknown).await?;
+        let count = instances.len();
+        let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        for instance in instances {
+            let (task, version) = (instance.task, instance.version);
+            from = instance.id.0 + 1;
+            let document = documents.get(&(task, version)).and_then(Option::as_deref);
+            match definitions.decoded(task, version, document) {
+                Ok(definition) => snapshot.instances.push((instance, definition)),
+                Err(reason) => set_aside.version(task, version, &reason),
+            }
+        }
+        if count < PAGE_ROWS {
+            return Ok(());
+        }
+    }
+}
+
+type Documents = FxHashMap<(TaskId, Version), Option<Arc<str>>>;
+
+/// The documents of versions, of those that are there.
+async fn documents(session: &mut Session, versions: &[(TaskId, Version)]) -> Result<Documents, Failure> {
+    let mut documents = Documents::default();
+    let mut versions = versions.to_vec();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.is_empty() {
+        return Ok(documents);
+    }
+    let wanted = tuples(versions, |values, (task, version)| values.unsigned(task.0).unsigned(version.0).done());
+    for row in &session.rows(format!("SELECT task, version, document FROM task_versions WHERE (task, version) IN {wanted}")).await? {
+        documents.insert((TaskId(row.try_get(0)?), Version(row.try_get(1)?)), text(row, 2)?);
+    }
+    Ok(documents)
+}
+
+/// Reads the oldest entries behind `after` of these partitions' inboxes.
+pub(crate) async fn read_inbox(
+    session: &mut Session,
+    partitions: &[PartitionId],
+    after: InboxId,
+    limit: usize,
+    decode: &Decode,
+    set_aside: &Mutex<SetAside>,
+) -> Result<InboxPage, Failure> {
+    let mut page = InboxPage::default();
+    if partitions.is_empty() {
+        return Ok(page);
+    }
+    let mut definitions = Definitions::new(decode);
+    let mut after = after.0;
+    // One more than asked for says whether there is more.
+    let count = limit.saturating_add(1).min(PAGE_ROWS);
+    loop {
+        let found = session.rows(entries_sql(partitions, after, count)).await?;
+        let entries = found.iter().map(stored_entry).collect::<Result<Vec<_>, _>>()?;
+        let mut found = Found::read(session, &entries).await?;
+        let is_last = entries.len() < count;
+        let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in entries {
+            after = entry.id.0;
+            let Ok(read) = read_entry(entry, &mut found, &mut definitions, &mut set_aside);
+            let Some(entry) = read else { continue };
+            if page.entries.len() == limit {
+                page.more = true;
+                return Ok(page);
+            }
+            page.entries.push(entry);
+        }
+        if is_last {
+            return Ok(page);
+        }
+    }
+}
+
+/// The oldest entries of each partition, and the oldest of those: however many wait, only so many are looked at.
+fn entries_sql(partitions: &[PartitionId], after: u64, count: usize) -> String {
+    let each = |partition: &PartitionId| {
+        format!(
+            "(SELECT id, `partition`, made_at, made_by, kind, task, version, body FROM inbox
+              WHERE `partition` = {partition} AND id > {after} ORDER BY id LIMIT {count})"
+        )
+    };
+    let all: Vec<_> = partitions.iter().map(each).collect();
+    format!("{} ORDER BY id LIMIT {count}", all.join(" UNION ALL "))
+}
+
+fn stored_entry(row: &MySqlRow) -> Result<StoredEntry, Failure> {
+    Ok(StoredEntry {
+        id: InboxId(row.try_get(0)?),
+        partition: PartitionId(row.try_get(1)?),
+        at: Timestamp(row.try_get(2)?),
+        by: required_text(row, 3)?,
+        kind: row.try_get(4)?,
+        task: TaskId(row.try_get::<Option<u64>, _>(5)?.unwrap_or_default()),
+        version: Version(row.try_get::<Option<u32>, _>(6)?.unwrap_or_default()),
+        body: row.try_get::<Option<Vec<u8>>, _>(7)?.unwrap_or_default(),
+    })
+}
+
+/// What the entries of a page speak of, read ahead.
+#[derive(Default)]
+struct Found {
+    documents: Documents,
+    newest: FxHashMap<TaskId, StoredVersion>,
+    watermarks: FxHashMap<(PartitionId, TaskId), Option<Timestamp>>,
+    instances: FxHashMap<InstanceId, (TaskId, StoredVersion)>,
+}
+
+impl Found {
+    async fn read(session: &mut Session, entries: &[StoredEntry]) -> Result<Found, Failure> {
+        let mut found = Found::default();
+        let changed: Vec<_> = entries.iter().filter(|entry| entry.kind == KIND_DEFINITION).collect();
+        if !changed.is_empty() {
+            let versions: Vec<_> = changed.iter().map(|entry| (entry.task, entry.version)).collect();
+            found.documents = documents(session, &versions).await?;
+            let tasks = list(changed.iter().map(|entry| entry.task.0));
+            let sql = format!(
+                "SELECT t.id, v.version, v.document FROM tasks t
+                 STRAIGHT_JOIN task_versions v ON v.task = t.id AND v.version = t.version WHERE t.id IN {tasks}"
+            );
+            for row in &session.rows(sql).await? {
+                found.newest.insert(TaskId(row.try_get(0)?), (Version(row.try_get(1)?), text(row, 2)?));
+            }
+            let states = tuples(&changed, |values, entry| values.unsigned(entry.partition.0).unsigned(entry.task.0).done());
+            let sql = format!("SELECT `partition`, task, fired_until FROM task_states WHERE (`partition`, task) IN {states}");
+            for row in &session.rows(sql).await? {
+                let key = (PartitionId(row.try_get(0)?), TaskId(row.try_get(1)?));
+                found.watermarks.insert(key, row.try_get::<Option<i64>, _>(2)?.map(Timestamp));
+            }
+        }
+        let cancelled = entries.iter().filter(|entry| entry.kind == KIND_CANCEL).filter_map(|entry| codec::cancel(&entry.body).ok());
+        let cancelled: Vec<_> = cancelled.map(|(instance, _)| instance.0).collect();
+        if !cancelled.is_empty() {
+            let sql = format!(
+                "SELECT i.id, i.task, i.version, v.document FROM instances i
+                 LEFT JOIN task_versions v ON v.task = i.task AND v.version = i.version WHERE i.id IN {}",
+                list(cancelled)
+            );
+            for row in &session.rows(sql).await? {
+                let version = (Version(row.try_get(2)?), text(row, 3)?);
+                found.instances.insert(InstanceId(row.try_get(0)?), (TaskId(row.try_get(1)?), version));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Lookup for Found {
+    type Error = Infallible;
+
+    fn versions(&mut self, task: TaskId, version: Version) -> Result<Vec<StoredVersion>, Infallible> {
+        let own = self.documents.get(&(task, version)).map(|document| (version, document.clone()));
+        let newest = self.newest.get(&task).filter(|(newest, _)| *newest != version);
+        Ok(own.into_iter().chain(newest.cloned()).collect())
+    }
+
+    fn watermark(&mut self, partition: PartitionId, task: TaskId) -> Result<Option<Timestamp>, Infallible> {
+        Ok(self.watermarks.get(&(partition, task)).copied().flatten())
+    }
+
+    fn instance(&mut self, id: InstanceId) -> Result<Option<(TaskId, StoredVersion)>, Infallible> {
+        Ok(self.instances.get(&id).cloned())
+    }
+}

@@ -1,0 +1,125 @@
+//! An instance's row, both ways, and values of rows.
+
+use std::sync::Arc;
+
+use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
+use punctual_core::instance::{InstanceRow, WorkerRef};
+use punctual_core::time::Timestamp;
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use crate::codec::{self, Malformed};
+use crate::codes::Coded;
+use crate::mysql::error::Failure;
+use crate::mysql::sql::Values;
+
+/// The columns that [`instance`] reads, of a table called `i`, in its order.
+pub(crate) const INSTANCE_COLUMNS: &str = "i.id, i.task, i.version, i.fire_time, i.ordinal, i.run, i.origin, i.state, i.fence, \
+     i.attempt, i.failures, i.losses, i.worker, i.worker_life, i.due_at, i.submission_key, i.transitions, i.payload";
+/// How many that is.
+pub(crate) const INSTANCE_COLUMNS_COUNT: usize = 18;
+
+/// Goes before the rows of [`put_instance`].
+pub(crate) const INSERT_INSTANCES: &str = "INSERT INTO instances (id, task, version, fire_time, ordinal, run, origin, state, fence, attempt, \
+     failures, losses, worker, worker_life, due_at, submission_key, transitions, payload) VALUES ";
+
+/// Writes a row.
+pub(crate) fn put_instance(values: &mut Values<'_>, row: &InstanceRow, packed: &mut Vec<u8>) {
+    packed.clear();
+    codec::put_transitions(packed, &row.transitions);
+    values
+        .unsigned(row.id.0)
+        .unsigned(row.task.0)
+        .unsigned(row.version.0)
+        .signed(row.fire_time.0)
+        .unsigned(row.ordinal)
+        .unsigned(row.run)
+        .unsigned(row.origin.code())
+        .unsigned(row.state.code())
+        .unsigned(row.fence.0)
+        .unsigned(row.attempt)
+        .unsigned(row.failures)
+        .unsigned(row.losses)
+        .text(row.worker.as_ref().map(|worker| &*worker.id.0))
+        .optional(row.worker.as_ref().map(|worker| worker.life.0))
+        .at(row.due_at)
+        .text(row.key.as_deref())
+        .bytes(packed)
+        .text(row.payload.as_deref());
+}
+
+/// Goes before the rows of [`put_change`]. Nothing is ever inserted by it: each row was found before.
+pub(crate) const CHANGE_INSTANCES: &str = "INSERT INTO instances (fire_time, task, ordinal, run, id, version, origin, state, fence, attempt, \
+     failures, losses, worker, worker_life, due_at, transitions) VALUES ";
+/// Goes behind them: only what may change.
+pub(crate) const CHANGED: &str = " ON DUPLICATE KEY UPDATE state = VALUES(state), fence = VALUES(fence), attempt = VALUES(attempt), \
+     failures = VALUES(failures), losses = VALUES(losses), worker = VALUES(worker), worker_life = VALUES(worker_life), \
+     due_at = VALUES(due_at), transitions = VALUES(transitions)";
+
+/// Writes what an update changes.
+pub(crate) fn put_change(values: &mut Values<'_>, row: &InstanceRow, packed: &mut Vec<u8>) {
+    packed.clear();
+    codec::put_transitions(packed, &row.transitions);
+    put_firing(values, row)
+        .unsigned(row.id.0)
+        .unsigned(row.version.0)
+        .unsigned(row.origin.code())
+        .unsigned(row.state.code())
+        .unsigned(row.fence.0)
+        .unsigned(row.attempt)
+        .unsigned(row.failures)
+        .unsigned(row.losses)
+        .text(row.worker.as_ref().map(|worker| &*worker.id.0))
+        .optional(row.worker.as_ref().map(|worker| worker.life.0))
+        .at(row.due_at)
+        .bytes(packed);
+}
+
+/// Writes the firing that an instance is.
+pub(crate) fn put_firing<'a, 'b>(values: &'a mut Values<'b>, row: &InstanceRow) -> &'a mut Values<'b> {
+    values.signed(row.fire_time.0).unsigned(row.task.0).unsigned(row.ordinal).unsigned(row.run)
+}
+
+/// Reads [`INSTANCE_COLUMNS`].
+pub(crate) fn instance(row: &MySqlRow) -> Result<InstanceRow, Failure> {
+    let worker = match (text(row, 12)?, row.try_get::<Option<u64>, _>(13)?) {
+        (Some(id), Some(life)) => Some(WorkerRef { id: WorkerId(id), life: WorkerLife(life) }),
+        _ => None,
+    };
+    Ok(InstanceRow {
+        id: InstanceId(row.try_get(0)?),
+        task: TaskId(row.try_get(1)?),
+        version: Version(row.try_get(2)?),
+        fire_time: Timestamp(row.try_get(3)?),
+        ordinal: row.try_get(4)?,
+        run: row.try_get(5)?,
+        origin: coded(row, 6)?,
+        state: coded(row, 7)?,
+        fence: Fence(row.try_get(8)?),
+        attempt: row.try_get(9)?,
+        failures: row.try_get(10)?,
+        losses: row.try_get(11)?,
+        worker,
+        due_at: row.try_get::<Option<i64>, _>(14)?.map(Timestamp),
+        key: text(row, 15)?,
+        transitions: codec::transitions(row.try_get(16)?)?,
+        payload: text(row, 17)?,
+    })
+}
+
+/// Text or NULL.
+pub(crate) fn text(row: &MySqlRow, column: usize) -> Result<Option<Arc<str>>, Failure> {
+    let Some(bytes) = row.try_get::<Option<&[u8]>, _>(column)? else { return Ok(None) };
+    let text = std::str::from_utf8(bytes).map_err(|_| Malformed("text is not UTF-8"))?;
+    Ok(Some(text.into()))
+}
+
+/// Text that is never NULL.
+pub(crate) fn required_text(row: &MySqlRow, column: usize) -> Result<Arc<str>, Failure> {
+    text(row, column).map(Option::unwrap_or_default)
+}
+
+/// An enum value by its number.
+pub(crate) fn coded<T: Coded>(row: &MySqlRow, column: usize) -> Result<T, Failure> {
+    Ok(T::from_code(row.try_get(column)?).ok_or(Malformed("a number stands for nothing"))?)
+}
