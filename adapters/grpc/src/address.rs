@@ -63,7 +63,7 @@ mod tests {
     fn ways_to_write_an_address() {
         let read = |text, with_tls| Address::parse(text, with_tls).map(|address| address.to_string());
         for (text, with_tls, url) in [
-            ("127.0.0.1:7401", false, "http://127.0.0.1:7401"),
+            ("127.0.0.1:8651", false, "http://127.0.0.1:8651"),
             ("Scheduler-1:7401", true, "https://scheduler-1:7401"),
             ("http://localhost:7401/", true, "http://localhost:7401"),
             ("https://[::1]:7401", false, "https://[::1]:7401"),

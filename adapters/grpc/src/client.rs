@@ -95,7 +95,7 @@ impl ClientTls {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
     /// There is nowhere to begin.
-    #[error("PUN-504: no scheduler is named. Give the address of one, such as 127.0.0.1:7401")]
+    #[error("PUN-504: no scheduler is named. Give the address of one, such as 127.0.0.1:8651")]
     NoSeed,
     /// A seed that is no address.
     #[error("PUN-505: {seed:?} is not the address of a scheduler: {reason}. Write it as host:port or https://host:port")]

@@ -25,7 +25,7 @@ async fn send_reminder(context: TaskContext, order: Order) -> Result<Sent, Handl
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let worker = Worker::builder().server("http://127.0.0.1:7401").name("reminders").handler("send_reminder", send_reminder).build()?;
+    let worker = Worker::builder().server("http://127.0.0.1:8651").name("reminders").handler("send_reminder", send_reminder).build()?;
     let shutdown = async {
         let _ = tokio::signal::ctrl_c().await;
     };

@@ -146,7 +146,7 @@ impl Builder {
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let worker = Worker::builder()
-///     .server("http://127.0.0.1:7401")
+///     .server("http://127.0.0.1:8651")
 ///     .name("w1")
 ///     .handler("greet", |context: TaskContext, name: String| async move {
 ///         context.log(format!("attempt {}", context.attempt()));

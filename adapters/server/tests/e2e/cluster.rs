@@ -235,6 +235,40 @@ fn a_worker_that_is_killed_is_replaced() {
     a.process.stop();
 }
 
+/// A worker in Rust, with a handler of its own.
+#[test]
+fn a_handler_of_ones_own_gets_its_payload_and_its_result_is_kept() {
+    let cluster = Cluster::new();
+    cluster.folder.write("tasks.yaml", "tasks:\n  - {name: greet, trigger: manual, payload: '\"world\"', handler: {name: greet}}\n");
+    let a = cluster.server("a");
+    cluster.apply(&a);
+    let worker = punctual_worker::Worker::builder().server(&a.workers).name("own").handler("greet", |context, name: String| async move {
+        let context: punctual_worker::TaskContext = context;
+        context.log(format!("attempt {} of {}", context.attempt(), context.task_name()));
+        Ok::<_, punctual_worker::HandlerError>(format!("hello {name}"))
+    });
+    let worker = worker.build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let working = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(worker.run_until(async {
+            let _ = stopped.await;
+        }))
+    });
+    for (payload, what) in [(None, "hello world"), (Some("\"moon\""), "hello moon")] {
+        let mut arguments = vec!["trigger", "greet", "--json"];
+        arguments.extend(payload.into_iter().flat_map(|payload| ["--payload", payload]));
+        let fired = a.process.cli(&arguments).json();
+        let id = fired["instance"]["id"].as_str().unwrap().to_owned();
+        eventually("it succeeds", || (a.process.instance(&id)["state"] == "succeeded").then_some(()));
+        let logs = a.process.cli(&["logs", &id]).stdout;
+        assert!(logs.contains("attempt 1 of greet") && logs.contains(what), "{logs}");
+    }
+    let _ = stop.send(());
+    working.join().unwrap().unwrap();
+    a.process.stop();
+}
+
 #[test]
 fn two_workers_of_one_name_and_wrong_tokens_are_said() {
     let cluster = Cluster::new();

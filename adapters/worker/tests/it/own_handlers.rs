@@ -70,11 +70,11 @@ async fn a_handler_that_is_asked_to_end_may_clean_up_and_one_that_goes_on_is_dro
 
 #[test]
 fn a_worker_that_could_not_work_is_not_built() {
-    let builder = || Worker::builder().server("127.0.0.1:7401").name("w1");
+    let builder = || Worker::builder().server("127.0.0.1:8651").name("w1");
     assert!(builder().handler("double", double).build().is_ok());
     assert_eq!(builder().build().err(), Some(BuildError::NothingToDo));
     assert_eq!(builder().slots(0).http(true).build().err(), Some(BuildError::NothingToDo));
-    assert_eq!(Worker::builder().server("127.0.0.1:7401").http(true).build().err(), Some(BuildError::NoName));
+    assert_eq!(Worker::builder().server("127.0.0.1:8651").http(true).build().err(), Some(BuildError::NoName));
     for name in ["double", "command"] {
         let refused = builder().handler("double", double).handler(name, double).build().err();
         assert_eq!(refused, Some(BuildError::NameTaken { name: name.to_owned() }));
