@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use punctual_core::batch::{CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::{Band, Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger};
 use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
@@ -205,7 +205,9 @@ fn fires(criterion: &mut Criterion) {
             pair.now += 999;
             pair.tell(scheduler::Event::LeasesRenewed {
                 requested_at: Monotonic(pair.now),
-                asked: (0..PARTITIONS).map(|partition| (PartitionId(partition), Epoch(1))).collect(),
+                asked: (0..PARTITIONS)
+                    .map(|partition| Renewal { partition: PartitionId(partition), epoch: Epoch(1), commit_seq: 0 })
+                    .collect(),
                 lost: Vec::new(),
             });
             pair.run();
