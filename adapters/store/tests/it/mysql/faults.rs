@@ -292,3 +292,39 @@ fn a_batch_as_large_as_they_come_is_one_commit() {
         assert_eq!((views[2].live, views[2].commit_seq, views.len()), (0, 2, 8));
     });
 }
+
+/// Leases keep owners apart: what one locks, no other one comes to.
+#[test]
+fn owners_of_different_partitions_are_never_in_each_others_way() {
+    let url = database();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = Arc::new(MySqlStore::open(options(&url)).await.expect("a store"));
+        let owners: Vec<_> = (0..2)
+            .map(|number| {
+                let store = Arc::clone(&store);
+                tokio::spawn(async move {
+                    let own: Vec<_> = (number * 4..number * 4 + 4).map(PartitionId).collect();
+                    let mut owner = Owner::take(&*store, &format!("r{number}"), own.clone(), START).await;
+                    let mut before: Vec<InstanceRow> = Vec::new();
+                    for round in 0..20 {
+                        let fire_time = |index: usize| Timestamp(START.0 + round * 10 + index as i64 / 50);
+                        let task = |index: usize| TaskId(u64::from(number) + 2 * (index as u64 % 100));
+                        let rows: Vec<_> = (0..300).map(|index| owner.dispatched(own[index % 4], task(index), fire_time(index))).collect();
+                        let rows: Vec<_> = rows.into_iter().zip(1..).map(|(row, ordinal)| InstanceRow { ordinal, ..row }).collect();
+                        let mut batch = owner.batch();
+                        batch.updates = before.iter().map(|row| ended(row, State::Failed, START)).collect();
+                        batch.inserts.clone_from(&rows);
+                        before = rows;
+                        if let Err(error) = store.commit(Arc::new(batch)).await {
+                            panic!("{error}\n{}", server().run("SHOW ENGINE INNODB STATUS\\G").expect("a status"));
+                        }
+                    }
+                })
+            })
+            .collect();
+        for owner in owners {
+            owner.await.expect("an owner");
+        }
+    });
+}
