@@ -58,6 +58,18 @@ pub struct LeaseCheck {
     pub sequence: u64,
 }
 
+/// A lease that is to last longer: not where it is no longer the owner's under this epoch, nor where the store has fewer commits of the
+/// partition than it has confirmed. So an owner that has nothing to write learns of lost commits as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Renewal {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The partition's commits that the store has confirmed to the owner.
+    pub commit_seq: u64,
+}
+
 /// A changed instance: refused unless the row has this state and fence.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct InstanceUpdate {

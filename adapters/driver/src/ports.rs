@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{InboxEntry, Submission};
@@ -173,10 +173,10 @@ pub trait Signals: Send + Sync + 'static {
 }
 
 /// What replicas are woken up for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Something has come into the inbox of this partition.
-    Inbox(PartitionId),
+    /// Something has come into an inbox.
+    Inbox,
     /// Leases were given up, or a replica goes.
     Leases,
 }
@@ -217,11 +217,12 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<LeaseAnswer>, StoreError>> + Send;
 
-    /// Extends leases of this replica that still have this epoch; answers with those that it could not extend.
+    /// Extends leases of this replica that still have this epoch, and no fewer commits than were confirmed; answers with those that it did
+    /// not extend.
     fn renew(
         &self,
         replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
+        leases: Vec<Renewal>,
         ttl: Millis,
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<PartitionId>, StoreError>> + Send;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-use punctual_core::batch::{Batch, CommitOutcome};
+use punctual_core::batch::{Batch, CommitOutcome, Renewal};
 use punctual_core::guard;
 use punctual_core::guard::Guard;
-use punctual_core::ids::{Epoch, PartitionId};
+use punctual_core::ids::PartitionId;
 use punctual_core::limits;
 use punctual_core::protocol::ToWorker;
 use punctual_core::scheduler::{Command, Config, Event, Scheduler};
@@ -244,7 +244,7 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
         }
     }
 
-    async fn renew(&self, leases: Vec<(PartitionId, Epoch)>) {
+    async fn renew(&self, leases: Vec<Renewal>) {
         let now = self.clock.now();
         match self.store.renew(self.config.replica.clone(), leases.clone(), limits::PARTITION_LEASE, now.wall).await {
             Ok(lost) => {

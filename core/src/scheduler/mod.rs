@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::batch::{Batch, CommitOutcome, Snapshot};
+use crate::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use crate::definition::TaskDefinition;
 use crate::ids::{CommitId, ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::InboxEntry;
@@ -90,8 +90,8 @@ pub enum Event {
         /// When the request left.
         requested_at: Monotonic,
         /// All that were asked for.
-        asked: Vec<(PartitionId, Epoch)>,
-        /// Those of them that somebody else has taken.
+        asked: Vec<Renewal>,
+        /// Those of them that were not renewed: somebody else has them, or the store has forgotten commits.
         lost: Vec<PartitionId>,
     },
     /// What a new owner needs of a partition.
@@ -157,7 +157,7 @@ pub enum Command {
         most: usize,
     },
     /// Extend these leases.
-    RenewLeases(Vec<(PartitionId, Epoch)>),
+    RenewLeases(Vec<Renewal>),
     /// Give these leases up, and wake up those who may want them.
     ReleaseLeases {
         /// The leases.

@@ -27,7 +27,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::batch::Snapshot;
+use crate::batch::{Renewal, Snapshot};
 use crate::definition::{Band, Blocking};
 use crate::guard;
 use crate::guard::Guard;
@@ -217,7 +217,8 @@ impl Scheduler {
         for (index, partition) in self.partitions.iter_mut().enumerate() {
             if partition.holds_lease() && now.since(partition.renewal_asked_at).0 * 3 >= limits::PARTITION_LEASE.0 {
                 partition.renewal_asked_at = now;
-                old.push((PartitionId(index as u16), partition.epoch));
+                let (epoch, commit_seq) = (partition.epoch, partition.confirmed_seq);
+                old.push(Renewal { partition: PartitionId(index as u16), epoch, commit_seq });
             }
         }
         if !old.is_empty() {
@@ -371,15 +372,15 @@ impl Scheduler {
         self.commands.push_back(Command::Alert(Alert::TailLost { partition, known, found }));
     }
 
-    pub(super) fn leases_renewed(&mut self, requested_at: Monotonic, asked: &[(PartitionId, Epoch)], lost: &[PartitionId]) {
+    pub(super) fn leases_renewed(&mut self, requested_at: Monotonic, asked: &[Renewal], lost: &[PartitionId]) {
         let trusted_until = trusted_until(requested_at);
-        for (id, epoch) in asked {
+        for Renewal { partition: id, epoch, .. } in asked {
             let partition = self.partition(*id);
             if !partition.holds_lease() || partition.epoch != *epoch {
                 continue;
             }
             if lost.contains(id) {
-                self.drop_partition(*id, "another replica has taken it");
+                self.drop_partition(*id, "another replica has it, or the store has forgotten commits");
             } else {
                 partition.trusted_until = partition.trusted_until.max(trusted_until);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::{Output, Snapshot};
+use punctual_core::batch::{Output, Renewal, Snapshot};
 use punctual_core::definition::{Blocking, Trigger};
 use punctual_core::ids::{ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
@@ -176,7 +176,11 @@ fn answers_to_nothing_change_nothing() {
         Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot::default() },
         Event::SnapshotFailed { partition, epoch },
         Event::LeaseRefused { partitions: vec![partition] },
-        Event::LeasesRenewed { requested_at: Monotonic(0), asked: vec![(partition, epoch)], lost: vec![partition] },
+        Event::LeasesRenewed {
+            requested_at: Monotonic(0),
+            asked: vec![Renewal { partition, epoch, commit_seq: 0 }],
+            lost: vec![partition],
+        },
         Event::CommitFinished {
             commit: punctual_core::ids::CommitId(404),
             outcome: punctual_core::batch::CommitOutcome::Refused { reason: Arc::from("") },

@@ -23,6 +23,8 @@ pub enum Aim {
     PausedOwners,
     /// Owners that have nothing to do are cut off from the database, and workers connect anew all the time.
     IdleStaleOwners,
+    /// Each task is fired once, by hand, and the database forgets the end of that: nothing more is written that would show it.
+    ForgottenEnds,
     /// The database's answers come late or not at all, and workers connect anew all the time.
     DoubtfulLeases,
 }
@@ -94,6 +96,20 @@ impl Aim {
                 by_hand_only(plan);
                 repeat(plan, 50_000, |number| (FaultKind::CutFromDatabase, 45_000, Selector::Owner(number)));
                 repeat(plan, 3_000, |_| (FaultKind::Reset, 0, Selector::AllWorkers));
+            }
+            Aim::ForgottenEnds => {
+                by_hand_only(plan);
+                plan.shape.partitions = 8;
+                plan.knobs.replica_lag_ms = 500;
+                for task in &mut plan.tasks {
+                    task.handler.takes_ms = (100, 300);
+                }
+                let times = (10_000..plan.heal_at_ms - 10_000).step_by(20_000).take(plan.tasks.len()).enumerate();
+                let what = |task| CallKind::Trigger { task, delay_ms: None, key: None };
+                plan.calls = times.map(|(task, at_ms)| Call { at_ms, what: what(task) }).collect();
+                let ends = plan.calls.iter().map(|call| call.at_ms + 400 + call.at_ms / 100 % 300);
+                let forgets = |at_ms| Fault { at_ms, lasts_ms: 0, kind: FaultKind::Failover, on: Selector::World };
+                plan.faults = ends.map(forgets).collect();
             }
             Aim::DoubtfulLeases => {
                 plan.shape.schedulers = 3;

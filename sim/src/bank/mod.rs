@@ -136,10 +136,11 @@ pub const BANK: &[Row] = &[
         .aimed(Aim::PausedOwners)
         .known(10000),
     row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(1),
+    row(Store(StoreGuard::CommitsOnRenewal), &["heal.converges"]).in_profile(Profile::LostTail).aimed(Aim::ForgottenEnds).known(10001),
     row(Store(StoreGuard::StateAndFenceOnUpdate), &["audit.unbroken", "state.legal", "state.terminal_final"])
         .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder), Core(Guard::LeaseTrusted)])
         .aimed(Aim::PausedOwners)
-        .known(10006),
+        .known(10001),
     row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]).known(10000),
     row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]).known(10000),
     row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]).known(10000),

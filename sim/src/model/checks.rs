@@ -16,6 +16,8 @@ pub enum StoreGuard {
     LeaseOnCommit,
     /// A batch is refused where the partition doesn't have exactly one commit less than the batch says.
     CommitsInOrder,
+    /// A lease is not renewed where the partition has fewer commits than were confirmed.
+    CommitsOnRenewal,
     /// An update is refused where the row has another state or fence.
     StateAndFenceOnUpdate,
     /// A task has one instance for each fire time, ordinal and run.
@@ -32,9 +34,10 @@ pub enum StoreGuard {
 
 impl StoreGuard {
     /// Every guard.
-    pub const ALL: [StoreGuard; 8] = [
+    pub const ALL: [StoreGuard; 9] = [
         StoreGuard::LeaseOnCommit,
         StoreGuard::CommitsInOrder,
+        StoreGuard::CommitsOnRenewal,
         StoreGuard::StateAndFenceOnUpdate,
         StoreGuard::FiringsUnique,
         StoreGuard::EntryThereOnApply,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, Snapshot};
+use punctual_core::batch::{Batch, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
@@ -152,11 +152,12 @@ impl Database {
     }
 
     /// Extends leases; answers with those that could not be.
-    pub fn renew(&mut self, at: u64, replica: &ReplicaId, leases: &[(PartitionId, Epoch)], ttl: Millis) -> Vec<PartitionId> {
+    pub fn renew(&mut self, at: u64, replica: &ReplicaId, leases: &[Renewal], ttl: Millis) -> Vec<PartitionId> {
         let until = later(self.clock(at), ttl);
         let mut lost = Vec::new();
-        for &(partition, epoch) in leases {
-            if self.data.is_held(partition, replica, epoch) {
+        for &Renewal { partition, epoch, commit_seq } in leases {
+            let is_held = self.data.is_held(partition, replica, epoch);
+            if is_held && self.guards.check(StoreGuard::CommitsOnRenewal, self.data.lease(partition).commit_seq >= commit_seq) {
                 let what = What::LeaseRenewed { partition, epoch, until: at + ttl.0 };
                 self.write(at, Write::Renew { partition, until }, Some(what));
             } else {

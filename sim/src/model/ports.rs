@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
@@ -127,13 +127,7 @@ impl Store for ModelStore {
         })
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
-        ttl: Millis,
-        now: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         Ok(self.at(now, |database, at| database.renew(at, &replica, &leases, ttl)))
     }
 

@@ -117,7 +117,7 @@ impl World {
     fn answered(&mut self, call: u64, done: Submitted) -> Option<InboxId> {
         let answer = answer_of(Ok(done));
         self.record(Who::Client, What::Answered { call, answer: answer.clone() });
-        self.wake(Wake::Inbox(PartitionId(0)));
+        self.wake(Wake::Inbox);
         match answer {
             Answer::Accepted(entry) | Answer::Repeated(entry) => Some(entry),
             Answer::Refused(_) | Answer::Unknown => None,
@@ -376,7 +376,7 @@ impl World {
     /// Those who may want to know are woken up.
     pub(super) fn wake(&mut self, wake: Wake) {
         let event = || match wake {
-            Wake::Inbox(_) => scheduler::Event::InboxSignalled,
+            Wake::Inbox => scheduler::Event::InboxSignalled,
             Wake::Leases => scheduler::Event::LeasesSignalled,
         };
         for replica in 0..self.replicas.len() {

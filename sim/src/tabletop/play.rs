@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::{InstanceId, PartitionId, partition_of};
+use punctual_core::ids::InstanceId;
 use punctual_core::inbox::Submission;
 use punctual_core::limits;
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
@@ -103,7 +103,6 @@ impl NodeClock {
 struct Caller {
     random: ChaCha8Rng,
     what: Wanted,
-    partition: PartitionId,
     /// Which numbers its calls get.
     series: usize,
     number: u64,
@@ -488,43 +487,39 @@ impl World {
         let plan = self.the_play().plan.clone();
         let Call { what, .. } = &plan.calls[place];
         let of_task = |task: usize| calls::name_of(&plan, task);
-        let (wanted, partition) = match what {
+        let wanted = match what {
             CallKind::Trigger { task, delay_ms, key } => {
                 let submissions = vec![Submission { key: None, payload: None, delay: delay_ms.map(Millis) }];
                 let name = of_task(*task);
-                let partition = partition_of(&name, plan.shape.partitions);
-                (Wanted::Trigger { task: name, key: key.as_deref().map(Arc::from), submissions }, partition)
+                Wanted::Trigger { task: name, key: key.as_deref().map(Arc::from), submissions }
             }
             CallKind::Cancel { nth } => {
                 let live = &self.data().live;
                 let Some(instance) = live.iter().nth(nth % live.len().max(1)).copied() else { return };
-                (Wanted::Cancel { instance }, instance.partition())
+                Wanted::Cancel { instance }
             }
             CallKind::Edit { task, document } => {
                 let name = of_task(*task);
-                let partition = partition_of(&name, plan.shape.partitions);
-                (Wanted::Define { task: name, definition: Some(calls::definition(document)) }, partition)
+                Wanted::Define { task: name, definition: Some(calls::definition(document)) }
             }
             CallKind::Remove { task } => {
                 let name = of_task(*task);
-                let partition = partition_of(&name, plan.shape.partitions);
-                (Wanted::Define { task: name, definition: None }, partition)
+                Wanted::Define { task: name, definition: None }
             }
         };
         let random = plan.stream(&format!("database/call/{place}"));
-        self.add_caller(Caller { random, what: wanted, partition, series: 0, number: 0 });
+        self.add_caller(Caller { random, what: wanted, series: 0, number: 0 });
     }
 
     /// So many submissions at once.
     fn flood(&mut self, index: usize, task: usize, count: usize) {
         let plan = self.the_play().plan.clone();
         let name = calls::name_of(&plan, task);
-        let partition = partition_of(&name, plan.shape.partitions);
         let sizes = (0..count).step_by(limits::SUBMISSIONS_MAX).map(|begun| limits::SUBMISSIONS_MAX.min(count - begun));
         for (number, size) in sizes.enumerate() {
             let random = plan.stream(&format!("database/flood/{index}/{number}"));
             let what = Wanted::Trigger { task: name.clone(), key: None, submissions: vec![Submission::default(); size] };
-            self.add_caller(Caller { random, what, partition, series: index + 1, number: 0 });
+            self.add_caller(Caller { random, what, series: index + 1, number: 0 });
         }
     }
 
@@ -567,13 +562,13 @@ impl World {
     pub(super) fn caller_hears(&mut self, place: usize, done: Result<Submitted, Failed>) {
         let answer = answer_of(done);
         let play = self.the_play();
-        let (call, partition) = (play.callers[place].number, play.callers[place].partition);
+        let call = play.callers[place].number;
         // A call whose answer was lost is made again only where a key makes it the same call.
         let has_key = matches!(play.callers[place].what, Wanted::Trigger { key: Some(_), .. });
         let is_again = answer == Answer::Unknown && has_key && !play.trouble.is_healed;
         self.record(Who::Client, What::Answered { call, answer: answer.clone() });
         if matches!(answer, Answer::Accepted(_)) {
-            self.wake(Wake::Inbox(partition));
+            self.wake(Wake::Inbox);
         }
         if is_again {
             self.send(AGAIN_AFTER_MS, Delivery::Play(PlayEvent::CalledAgain(place)));

@@ -184,7 +184,7 @@ impl Signals for WakeUps {
                 continue;
             }
             let message = match wake {
-                Wake::Inbox(_) => || ToSchedulerNode::InboxSignalled,
+                Wake::Inbox => || ToSchedulerNode::InboxSignalled,
                 Wake::Leases => || ToSchedulerNode::LeasesSignalled,
             };
             env.database_node.spawn(async move {

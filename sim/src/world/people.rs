@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use madsim::time::sleep;
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::PartitionId;
 use punctual_core::inbox::Submission;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Signals, Wake};
@@ -79,7 +78,7 @@ impl Caller {
             })
             .await;
         let answer = answer_of(done.map(|(submitted, _)| submitted));
-        self.answered(call, &answer, punctual_core::ids::partition_of(task, self.env.plan.shape.partitions));
+        self.answered(call, &answer);
         answer
     }
 
@@ -91,7 +90,7 @@ impl Caller {
         let instance = live[nth % live.len()];
         let call = self.asked(Ask::Cancel { instance });
         let done = self.connection.ask(true, move |database, at| database.cancel(at, instance, &Arc::from("client"), None)).await;
-        self.answered(call, &answer_of(done), instance.partition());
+        self.answered(call, &answer_of(done));
     }
 
     async fn define(&self, task: usize, definition: Option<Arc<TaskDefinition>>) {
@@ -99,7 +98,7 @@ impl Caller {
         let call = self.asked(Ask::Define { task: name.clone() });
         let asked_for = name.clone();
         let done = self.connection.ask(true, move |database, at| calls::define(database, at, &asked_for, definition)).await;
-        self.answered(call, &answer_of(done), punctual_core::ids::partition_of(&name, self.env.plan.shape.partitions));
+        self.answered(call, &answer_of(done));
     }
 
     fn asked(&self, ask: Ask) -> u64 {
@@ -108,10 +107,10 @@ impl Caller {
         call
     }
 
-    fn answered(&self, call: u64, answer: &Answer, partition: PartitionId) {
+    fn answered(&self, call: u64, answer: &Answer) {
         self.env.record(Who::Client, What::Answered { call, answer: answer.clone() });
         if matches!(answer, Answer::Accepted(_)) {
-            WakeUps(self.env.clone()).wake(Wake::Inbox(partition));
+            WakeUps(self.env.clone()).wake(Wake::Inbox);
         }
     }
 }

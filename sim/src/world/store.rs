@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madsim::time::sleep;
-use punctual_core::batch::{Batch, CommitOutcome, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Beat, InboxPage, LeaseAnswer, Store, StoreError};
@@ -127,13 +127,7 @@ impl Store for Connection {
         self.ask(true, move |database, at| database.acquire(at, &replica, &partitions, most, ttl, own_clock)).await.map_err(error)
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
-        ttl: Millis,
-        _: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, _: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         self.ask(true, move |database, at| database.renew(at, &replica, &leases, ttl)).await.map_err(error)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, CommitOutcome, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
@@ -14,7 +14,7 @@ use punctual_store::conformance::{TTL, all_partitions};
 pub(crate) enum Call {
     Beat(ReplicaId),
     Acquire(ReplicaId, Vec<PartitionId>, usize),
-    Renew(ReplicaId, Vec<(PartitionId, Epoch)>),
+    Renew(ReplicaId, Vec<Renewal>),
     Release(ReplicaId, Vec<(PartitionId, Epoch)>, bool),
     Snapshot(PartitionId),
     Commit(Arc<Batch>),

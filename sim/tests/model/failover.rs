@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, LeaseCheck};
+use punctual_core::batch::{Batch, LeaseCheck, Renewal};
 use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId, Version};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Millis;
@@ -102,7 +102,7 @@ fn leases_and_numbers_go_back() {
     run.commit(0, epoch, 1, 10);
     run.commit(1_000, epoch, 2, 20);
     let until = run.database.data().lease(P).expires_at;
-    assert_eq!(run.database.renew(1_100, &ReplicaId("a".into()), &[(P, epoch)], TTL), []);
+    assert_eq!(run.database.renew(1_100, &ReplicaId("a".into()), &[Renewal { partition: P, epoch, commit_seq: 2 }], TTL), []);
     assert!(run.database.data().lease(P).expires_at > until);
     let (second, commits, sequence) = run.granted(1_200, "a");
     assert_eq!((second.0, commits, sequence), (epoch.0 + 1, 2, 20));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::Batch;
+use punctual_core::batch::{Batch, Renewal};
 use punctual_core::ids::{Fence, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::{InstanceRow, State};
@@ -204,6 +204,20 @@ fn owners_read_the_primary_and_not_what_was() {
     };
     assert_eq!(read(false), ((1, 1), (1, 0), (1, 0)));
     assert_eq!(read(true), ((0, 0), (0, 1), (1, 0)), "the replica shows what was, until it has caught up");
+}
+
+#[test]
+fn a_renewal_shows_that_commits_were_forgotten() {
+    let renewed = |is_off: bool| {
+        let mut database = database(None);
+        if is_off {
+            database.switch_off(StoreGuard::CommitsOnRenewal);
+        }
+        let replica = ReplicaId("a".into());
+        let LeaseAnswer::Granted { epoch, .. } = database.acquire(0, &replica, &[P], 1, TTL, START).remove(0) else { panic!("it is free") };
+        database.renew(1, &replica, &[Renewal { partition: P, epoch, commit_seq: 1 }], TTL)
+    };
+    assert_eq!((renewed(false), renewed(true)), (vec![P], vec![]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, TaskWrite};
+use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, Renewal, TaskWrite};
 use punctual_core::ids::{Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
@@ -35,6 +35,8 @@ pub(crate) enum Step {
         replica: usize,
         believed_by: usize,
         behind: u64,
+        /// Partitions of which it knows of one commit more than there was.
+        too_many: u8,
     },
     Release {
         replica: usize,
@@ -166,8 +168,8 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
         1 => replica.clone().prop_map(Step::Beat),
         2 => (replica.clone(), partitions(), 0..9_usize)
             .prop_map(|(replica, partitions, most)| Step::Acquire { replica, partitions, most }),
-        1 => (replica.clone(), replica.clone(), 0..2_u64)
-            .prop_map(|(replica, believed_by, behind)| Step::Renew { replica, believed_by, behind }),
+        1 => (replica.clone(), replica.clone(), 0..2_u64, any::<u8>())
+            .prop_map(|(replica, believed_by, behind, too_many)| Step::Renew { replica, believed_by, behind, too_many: too_many & (too_many >> 4) }),
         1 => (replica.clone(), replica.clone(), 0..2_u64, any::<u8>(), any::<bool>())
             .prop_map(|(replica, believed_by, behind, keep, leaves)| Step::Release { replica, believed_by, behind, keep, leaves }),
         3 => (0..SOURCES.len(), proptest::collection::vec((0..NAMES.len() - 1, 0..4_usize), 0..5), proptest::bool::weighted(0.2))
@@ -256,10 +258,15 @@ impl World {
             }
             Step::Beat(index) => vec![Call::Beat(replica(index))],
             Step::Acquire { replica: index, partitions: some, most } => vec![Call::Acquire(replica(index), partitions(some), most)],
-            Step::Renew { replica: index, believed_by, behind } => {
+            Step::Renew { replica: index, believed_by, behind, too_many } => {
                 let mut leases = self.leases(believed_by, behind);
                 leases.push((PartitionId(PARTITIONS + 1), Epoch(1)));
-                vec![Call::Renew(replica(index), leases)]
+                let known = |partition| self.believed[believed_by].get(&partition).map_or(0, |lease| lease.commit_seq);
+                let renewals = leases.into_iter().map(|(partition, epoch)| {
+                    let commit_seq = known(partition) + u64::from(too_many.checked_shr(partition.0.into()).unwrap_or(0) & 1);
+                    Renewal { partition, epoch, commit_seq }
+                });
+                vec![Call::Renew(replica(index), renewals.collect())]
             }
             Step::Release { replica: index, believed_by, behind, keep, leaves } => {
                 let mut leases = self.leases(believed_by, behind);

@@ -7,6 +7,7 @@ mod error;
 mod extract;
 mod instances;
 pub(crate) mod listener;
+mod sources;
 mod tasks;
 pub(crate) mod views;
 
@@ -14,15 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use punctual_driver::link::ToSchedulerNode;
-use punctual_driver::ports::{Catalog, Clock};
+use axum::routing::{get, post, put};
+use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
+use punctual_spec::zones::Zones;
 use serde_json::json;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 pub(crate) use error::ApiError;
 
@@ -36,6 +37,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const BY_BYTES_MAX: usize = 256;
 /// How long an answer waits for the owner to apply what was asked for.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the handlers need.
 pub(crate) struct Api<S, C> {
@@ -43,14 +45,14 @@ pub(crate) struct Api<S, C> {
     pub(crate) store: Arc<S>,
     /// Its clock.
     pub(crate) clock: Arc<C>,
-    /// The scheduler, to be told of new inbox entries.
-    pub(crate) scheduler: mpsc::Sender<ToSchedulerNode>,
+    /// Wakes owners up.
+    pub(crate) signals: Arc<dyn Signals>,
+    /// Time zones, for the documents of tasks.
+    pub(crate) zones: Arc<Zones>,
     /// Counts commits: changes when there may be something new to read.
     pub(crate) commits: watch::Receiver<u64>,
     /// Why the scheduler can't write, where it can't.
     pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
-    /// The version of the zone data.
-    pub(crate) tzdata: Arc<str>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -58,21 +60,22 @@ impl<S, C> Clone for Api<S, C> {
         Api {
             store: self.store.clone(),
             clock: self.clock.clone(),
-            scheduler: self.scheduler.clone(),
+            signals: self.signals.clone(),
+            zones: self.zones.clone(),
             commits: self.commits.clone(),
             trouble: self.trouble.clone(),
-            tzdata: self.tzdata.clone(),
         }
     }
 }
 
 impl<S: Catalog, C: Clock> Api<S, C> {
-    /// Tells the scheduler that an inbox has a new entry. A signal that is lost costs half a second.
+    /// Tells owners that an inbox has a new entry. A signal that is lost costs half a second.
     pub(crate) fn signal(&self) {
-        let _ = self.scheduler.try_send(ToSchedulerNode::InboxSignalled);
+        self.signals.wake(Wake::Inbox);
     }
 
-    /// Reads again after each commit until there is something, for [`APPLY_WAIT`] at most.
+    /// Reads again after each commit of this replica, and every [`LOOK_AGAIN`] for those of others, until there is something, for
+    /// [`APPLY_WAIT`] at most.
     pub(crate) async fn when_applied<T, F: Future<Output = Result<Option<T>, ApiError>>>(
         &self,
         read: impl Fn() -> F,
@@ -84,7 +87,7 @@ impl<S: Catalog, C: Clock> Api<S, C> {
                 if let Some(found) = read().await? {
                     return Ok(Some(found));
                 }
-                if commits.changed().await.is_err() {
+                if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, commits.changed()).await {
                     return Ok(None);
                 }
             }
@@ -98,6 +101,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
     Router::new()
         .route("/health", get(health::<S, C>))
         .route("/api/v1/status", get(status::<S, C>))
+        .route("/api/v1/sources/{source}", put(sources::apply::<S, C>).layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)))
         .route("/api/v1/tasks", get(tasks::list::<S, C>))
         .route("/api/v1/tasks/{name}", get(tasks::detail::<S, C>))
         .route("/api/v1/tasks/{name}/occurrences", get(tasks::occurrences::<S, C>))
@@ -108,7 +112,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
         .fallback(|| async { ApiError::NoSuchPage })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(only_for_this_machine))
         .with_state(api)
 }
@@ -118,14 +122,14 @@ async fn health<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Re
     if let Some(reason) = api.trouble.borrow().clone() {
         return Err(ApiError::Trouble { reason });
     }
-    Ok(axum::Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "tzdata": &*api.tzdata })).into_response())
+    Ok(axum::Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "tzdata": api.zones.version() })).into_response())
 }
 
 async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Response, ApiError> {
     let counts = api.store.counts().await?;
     let instances: serde_json::Map<_, _> = counts.into_iter().map(|(state, count)| (state.name().to_owned(), json!(count))).collect();
     let now = api.clock.now().wall.to_string();
-    Ok(axum::Json(json!({ "version": env!("CARGO_PKG_VERSION"), "tzdata": &*api.tzdata, "now": now, "instances": instances }))
+    Ok(axum::Json(json!({ "version": env!("CARGO_PKG_VERSION"), "tzdata": api.zones.version(), "now": now, "instances": instances }))
         .into_response())
 }
 

@@ -80,6 +80,11 @@ impl Client {
         self.answer(request).await
     }
 
+    pub(crate) async fn put(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {
+        let url = self.url(path)?;
+        self.answer(self.http.put(url).header("content-type", "application/json").body(body.to_string())).await
+    }
+
     /// Names may hold anything, so each part of the path is escaped.
     fn url(&self, path: &[&str]) -> Result<reqwest::Url, ClientError> {
         // The rules for addresses take these two away, even when they are escaped.

@@ -10,6 +10,7 @@ use punctual_core::inbox::{InboxEntry, Request};
 use punctual_core::limits;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
+use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, Options};
@@ -102,8 +103,8 @@ impl DevArgs {
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits.clone())).await;
-        let tzdata = Arc::from(zones.version());
-        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), commits, trouble, tzdata });
+        let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
+        let router = api::router(Api { store, clock, signals, zones, commits, trouble });
         let listener = BoundedListener::new(listener);
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused. What a command has to say goes to
 //! the standard output, remarks to the standard error.
 
+mod apply;
 mod bench;
 mod client;
 mod cron;
@@ -64,6 +65,8 @@ commands! {
     /// Commands in the file are run as the user who starts this. Ctrl-C lets what runs end and stops; a second one cancels it, a third stops
     /// at once.
     Dev(dev::DevArgs),
+    /// Hand a task file over to a running Punctual.
+    Apply(apply::Args),
     /// List the tasks of the running Punctual, or show one.
     Tasks(remote::TasksArgs),
     /// List instances, newest first.

@@ -84,7 +84,7 @@ fn duration(text: &str) -> Result<punctual_core::time::Millis, String> {
 }
 
 /// What a command prints: JSON where asked for, else text.
-type Printed = Result<String, ClientError>;
+pub(super) type Printed = Result<String, ClientError>;
 
 impl TasksArgs {
     async fn ask(&self) -> Printed {
@@ -243,47 +243,52 @@ impl CancelArgs {
 macro_rules! commands {
     ($($args:ident),*) => { $(impl $args {
         pub(super) fn run(self, output: &mut Output) -> Exit {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    output.remark(error);
-                    return Exit::Found;
-                }
-            };
-            match runtime.block_on(self.ask()) {
-                Ok(shown) => {
-                    output.line(shown);
-                    Exit::Done
-                }
-                Err(error) => {
-                    if self.api.json {
-                        output.json(&json!({ "error": error.to_json() }));
-                    }
-                    output.remark(error);
-                    Exit::Found
-                }
-            }
+            answer(output, self.api.json, async move { self.ask().await })
         }
     })* };
 }
 commands!(TasksArgs, InstancesArgs, InstanceArgs, LogsArgs, TriggerArgs, CancelArgs);
 
-fn user() -> String {
+/// Prints what a running Punctual answers, or why it doesn't.
+pub(super) fn answer(output: &mut Output, as_json: bool, asking: impl Future<Output = Printed>) -> Exit {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output.remark(error);
+            return Exit::Found;
+        }
+    };
+    match runtime.block_on(asking) {
+        Ok(shown) => {
+            output.line(shown);
+            Exit::Done
+        }
+        Err(error) => {
+            if as_json {
+                output.json(&json!({ "error": error.to_json() }));
+            }
+            output.remark(error);
+            Exit::Found
+        }
+    }
+}
+
+pub(super) fn user() -> String {
     std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "cli".to_owned())
 }
 
-fn pretty(value: &Value) -> String {
+pub(super) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("JSON values can be written")
 }
 
-fn table<const N: usize>(header: [&str; N]) -> Table {
+pub(super) fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
     table
 }
 
 /// A value as text; nothing for null, and nothing that could write to the terminal.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     let text = match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -1,5 +1,6 @@
 //! Leases: one owner at a time, under epochs that grow.
 
+use punctual_core::batch::Renewal;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{LeaseAnswer, Store};
@@ -22,6 +23,10 @@ async fn granted(store: &impl Store, replica: &str, now: Timestamp) -> Epoch {
         }
         held => panic!("{held:?}"),
     }
+}
+
+fn renewal(epoch: Epoch, commit_seq: u64) -> Renewal {
+    Renewal { partition: P, epoch, commit_seq }
 }
 
 fn a() -> ReplicaId {
@@ -61,11 +66,23 @@ pub async fn a_lease_that_is_held_is_granted_to_nobody_else_until_it_ends<F: Fac
 pub async fn a_renewed_lease_lasts_longer<F: Factory>(factory: &F) {
     let store = open(factory).await;
     let epoch = granted(&store, "a", START).await;
-    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(6_000)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![renewal(epoch, 0)], TTL, later(6_000)).await.expect("an answer"), []);
     assert!(matches!(ask(&store, "b", later(TTL.0 + 5_999)).await, LeaseAnswer::Held { .. }));
     // Late, but nobody took it meanwhile: it is still the same term.
-    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(60_000)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![renewal(epoch, 0)], TTL, later(60_000)).await.expect("an answer"), []);
     assert!(matches!(ask(&store, "b", later(60_000 + TTL.0 - 1)).await, LeaseAnswer::Held { .. }));
+}
+
+/// A failover may have lost the last commits; who has nothing to write would not hear of it.
+pub async fn a_lease_is_not_renewed_where_commits_were_forgotten<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::take(&store, "a", vec![P], START).await;
+    let batch = owner.batch();
+    commit(&store, batch).await;
+    let Renewal { epoch, commit_seq, .. } = owner.renewal(P);
+    for (commits, lost) in [(commit_seq, vec![]), (commit_seq + 1, vec![P]), (u64::MAX, vec![P])] {
+        assert_eq!(store.renew(a(), vec![renewal(epoch, commits)], TTL, later(1)).await.expect("an answer"), lost, "{commits} commits");
+    }
 }
 
 /// Its old owner is told so.
@@ -73,8 +90,8 @@ pub async fn a_lease_that_was_taken_over_is_not_renewed<F: Factory>(factory: &F)
     let store = open(factory).await;
     let old = granted(&store, "a", START).await;
     let new = granted(&store, "b", later(TTL.0)).await;
-    assert_eq!(store.renew(a(), vec![(P, old)], TTL, later(TTL.0)).await.expect("an answer"), [P]);
-    assert_eq!(store.renew(b(), vec![(P, new)], TTL, later(TTL.0)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![renewal(old, 0)], TTL, later(TTL.0)).await.expect("an answer"), [P]);
+    assert_eq!(store.renew(b(), vec![renewal(new, 0)], TTL, later(TTL.0)).await.expect("an answer"), []);
 }
 
 /// Nor can whoever gave it up go on under it.
@@ -83,7 +100,7 @@ pub async fn a_released_lease_is_free_at_once_and_nobodys<F: Factory>(factory: &
     let mut owner = Owner::take(&store, "a", vec![P], START).await;
     let epoch = owner.lease(P).epoch;
     store.release(a(), vec![(P, epoch)], false).await.expect("a release");
-    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, START).await.expect("an answer"), [P]);
+    assert_eq!(store.renew(a(), vec![renewal(epoch, 0)], TTL, START).await.expect("an answer"), [P]);
     refused(&store, owner.batch(), "partition 3").await;
     assert!(granted(&store, "b", START).await > epoch);
 }
@@ -152,10 +169,10 @@ pub async fn no_more_leases_are_granted_than_are_wanted<F: Factory>(factory: &F)
 pub async fn a_lease_is_renewed_and_given_up_by_its_owner_only<F: Factory>(factory: &F) {
     let store = open(factory).await;
     let epoch = granted(&store, "a", START).await;
-    assert_eq!(store.renew(b(), vec![(P, epoch)], TTL, later(5_000)).await.expect("an answer"), [P]);
+    assert_eq!(store.renew(b(), vec![renewal(epoch, 0)], TTL, later(5_000)).await.expect("an answer"), [P]);
     store.release(b(), vec![(P, epoch)], false).await.expect("an answer");
     assert!(matches!(ask(&store, "c", later(TTL.0 - 1)).await, LeaseAnswer::Held { .. }));
-    assert_eq!(store.renew(a(), vec![(P, epoch)], TTL, later(5_000)).await.expect("an answer"), []);
+    assert_eq!(store.renew(a(), vec![renewal(epoch, 0)], TTL, later(5_000)).await.expect("an answer"), []);
 }
 
 /// It is gone at the very millisecond at which its time ends.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
+use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Renewal};
 use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::Request;
@@ -44,6 +44,7 @@ macro_rules! conformance_tests {
             a_lease_is_granted_under_a_growing_epoch
             a_lease_that_is_held_is_granted_to_nobody_else_until_it_ends
             a_renewed_lease_lasts_longer
+            a_lease_is_not_renewed_where_commits_were_forgotten
             a_lease_that_was_taken_over_is_not_renewed
             a_released_lease_is_free_at_once_and_nobodys
             a_release_under_an_old_epoch_does_nothing
@@ -224,6 +225,12 @@ impl Owner {
     /// The lease of a partition.
     pub fn lease(&self, partition: PartitionId) -> LeaseCheck {
         self.leases[&partition]
+    }
+
+    /// What a renewal of its lease on a partition says.
+    pub fn renewal(&self, partition: PartitionId) -> Renewal {
+        let LeaseCheck { epoch, commit_seq, .. } = self.lease(partition);
+        Renewal { partition, epoch, commit_seq }
     }
 
     /// A batch that relies on these partitions' leases and says nothing yet.

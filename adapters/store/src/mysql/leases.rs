@@ -3,6 +3,7 @@
 //! What is renewed (`leases`) lies apart from what commits are checked against and lock (`fences`): a renewal never waits for a commit. Whoever
 //! takes a lease over changes both, in this order, and so waits for a commit that is under way.
 
+use punctual_core::batch::Renewal;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Beat, LeaseAnswer};
@@ -167,19 +168,30 @@ fn no_partition(partition: PartitionId) -> Failure {
 pub(crate) async fn renew(
     session: &mut Session,
     replica: &ReplicaId,
-    leases: &[(PartitionId, Epoch)],
+    renewals: &[Renewal],
     ttl: Millis,
     now_sql: &str,
 ) -> Result<Vec<PartitionId>, Failure> {
+    if renewals.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Without a lock: the renewal must not wait for a commit, and commits only become more.
+    let asked = renewals.iter().map(|renewal| renewal.partition.to_string()).collect::<Vec<_>>().join(", ");
+    let mut commits = FxHashMap::default();
+    for row in &session.rows(format!("SELECT `partition`, commit_seq FROM fences WHERE `partition` IN ({asked})")).await? {
+        commits.insert(PartitionId(row.try_get(0)?), row.try_get::<u64, _>(1)?);
+    }
+    let has_all = |renewal: &&Renewal| commits.get(&renewal.partition).is_some_and(|found| *found >= renewal.commit_seq);
+    let leases: Vec<_> = renewals.iter().filter(has_all).map(|renewal| (renewal.partition, renewal.epoch)).collect();
+    let mut lost: Vec<_> = renewals.iter().map(|renewal| (renewal.partition, renewal.epoch)).collect();
     if leases.is_empty() {
-        return Ok(Vec::new());
+        return Ok(lost.into_iter().map(|(partition, _)| partition).collect());
     }
-    let (until, own) = (later(now_sql, ttl), format!("owner = {} AND {}", literal(replica.0.as_bytes()), terms(leases)));
+    let (until, own) = (later(now_sql, ttl), format!("owner = {} AND {}", literal(replica.0.as_bytes()), terms(&leases)));
     let extended = session.run(format!("UPDATE leases FORCE INDEX (PRIMARY) SET expires_at = {until} WHERE {own}")).await?;
-    if extended == leases.len() as u64 {
+    if extended == renewals.len() as u64 {
         return Ok(Vec::new());
     }
-    let mut lost = leases.to_vec();
     for row in &session.rows(format!("SELECT `partition`, epoch FROM leases FORCE INDEX (PRIMARY) WHERE {own}")).await? {
         let held = (PartitionId(row.try_get(0)?), Epoch(row.try_get(1)?));
         lost.retain(|lease| *lease != held);

@@ -15,7 +15,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::State;
@@ -290,7 +290,7 @@ impl Store for MySqlStore {
     async fn renew(
         &self,
         replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
+        leases: Vec<Renewal>,
         ttl: Millis,
         now: Timestamp,
     ) -> Result<Vec<PartitionId>, StoreError> {

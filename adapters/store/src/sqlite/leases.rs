@@ -1,5 +1,6 @@
 //! Replicas that are alive, and leases: who owns which partition, under which epoch, until when.
 
+use punctual_core::batch::Renewal;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::LeaseAnswer;
@@ -66,17 +67,18 @@ pub(crate) fn acquire(
 pub(crate) fn renew(
     connection: &Connection,
     replica: &ReplicaId,
-    leases: &[(PartitionId, Epoch)],
+    leases: &[Renewal],
     ttl: Millis,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<PartitionId>> {
     transaction(connection, |connection| {
-        let mut extend =
-            connection.prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner = ?4")?;
+        let mut extend = connection
+            .prepare_cached("UPDATE leases SET expires_at = ?3 WHERE partition = ?1 AND epoch = ?2 AND owner = ?4 AND commit_seq >= ?5")?;
         let expires_at = now.saturating_add(ttl);
         let mut lost = Vec::new();
-        for (partition, epoch) in leases {
-            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0, &*replica.0])? == 0 {
+        for Renewal { partition, epoch, commit_seq } in leases {
+            let commits = i64::try_from(*commit_seq).unwrap_or(i64::MAX);
+            if extend.execute(params![partition.0, epoch.0.cast_signed(), expires_at.0, &*replica.0, commits])? == 0 {
                 lost.push(*partition);
             }
         }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use punctual_core::batch::{Batch, CommitOutcome, Output, Snapshot};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::State;
@@ -265,7 +265,7 @@ impl Store for SqliteStore {
     async fn renew(
         &self,
         replica: ReplicaId,
-        leases: Vec<(PartitionId, Epoch)>,
+        leases: Vec<Renewal>,
         ttl: Millis,
         now: Timestamp,
     ) -> Result<Vec<PartitionId>, StoreError> {

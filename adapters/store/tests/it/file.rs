@@ -207,7 +207,7 @@ fn another_programs_transaction_is_waited_out() {
             let error = store.commit(Arc::clone(&batch)).await.expect_err("a lock");
             assert!(matches!(error, StoreError::Busy { .. }) && error.is_passing(), "{error:?}");
         }
-        let renewed = store.renew(ReplicaId("a".into()), vec![(PartitionId(1), owner.lease(PartitionId(1)).epoch)], TTL, START).await;
+        let renewed = store.renew(ReplicaId("a".into()), vec![owner.renewal(PartitionId(1))], TTL, START).await;
         assert!(matches!(renewed, Err(StoreError::Busy { .. })));
         other.execute_batch("ROLLBACK").expect("an end");
         assert_eq!(store.commit(batch).await.expect("an outcome"), CommitOutcome::Committed);

@@ -1,0 +1,67 @@
+//! All tasks of one source, as they are from now on.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
+use punctual_spec::spec::TaskSpec;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::extract::{Body, Named, check_length};
+use super::{Api, ApiError, BY_BYTES_MAX};
+
+/// Largest request body, in bytes: a hundred thousand tasks.
+pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
+/// Problems that an answer names.
+const PROBLEMS_MAX: usize = 20;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Source {
+    /// The documents of its tasks. A task of this source that is not among them is removed.
+    documents: Vec<Box<RawValue>>,
+    /// Only say what would be done.
+    #[serde(default)]
+    dry_run: bool,
+    /// Who asks, for the audit.
+    by: Option<String>,
+}
+
+pub(crate) async fn apply<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(source): Named,
+    Body(asked): Body<Source>,
+) -> Result<Json<Value>, ApiError> {
+    check_length("by", asked.by.as_deref(), BY_BYTES_MAX)?;
+    check_length("source", Some(&source), BY_BYTES_MAX)?;
+    let mut documents = Vec::with_capacity(asked.documents.len());
+    let mut problems = Vec::new();
+    for (place, document) in asked.documents.iter().enumerate() {
+        match read(&api, document.get()) {
+            Ok(document) => documents.push(document),
+            Err(problem) => problems.push(format!("document {place}: {problem}")),
+        }
+    }
+    if !problems.is_empty() {
+        let more = problems.len().saturating_sub(PROBLEMS_MAX);
+        problems.truncate(PROBLEMS_MAX);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
+    }
+    let by: Arc<str> = Arc::from(asked.by.as_deref().unwrap_or("api"));
+    let applied = api.store.apply(Arc::from(source), by, documents, asked.dry_run, api.clock.now().wall).await?;
+    if !asked.dry_run {
+        api.signal();
+    }
+    let Applied { created, changed, unchanged, removed } = applied;
+    let names = |names: &[Arc<str>]| names.iter().map(|name| json!(&**name)).collect::<Value>();
+    Ok(Json(json!({ "created": names(&created), "changed": names(&changed), "unchanged": unchanged, "removed": names(&removed) })))
+}
+
+fn read<S, C>(api: &Api<S, C>, document: &str) -> Result<TaskDocument, String> {
+    let spec = TaskSpec::from_json(document).map_err(|finding| finding.to_string())?;
+    crate::open::document(&spec, &api.zones).map_err(|error| error.to_string())
+}
