@@ -287,13 +287,7 @@ impl Store for MySqlStore {
         session.end(answers).await
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<Renewal>,
-        ttl: Millis,
-        now: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         let mut session = self.leases.session().await?;
         let lost = leases::renew(&mut session, &replica, &leases, ttl, &self.now(now)).await;
         session.done(lost)

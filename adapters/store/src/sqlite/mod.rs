@@ -262,13 +262,7 @@ impl Store for SqliteStore {
         self.write(move |connection| leases::acquire(connection, &replica, &partitions, most, ttl, now)).await
     }
 
-    async fn renew(
-        &self,
-        replica: ReplicaId,
-        leases: Vec<Renewal>,
-        ttl: Millis,
-        now: Timestamp,
-    ) -> Result<Vec<PartitionId>, StoreError> {
+    async fn renew(&self, replica: ReplicaId, leases: Vec<Renewal>, ttl: Millis, now: Timestamp) -> Result<Vec<PartitionId>, StoreError> {
         self.write(move |connection| leases::renew(connection, &replica, &leases, ttl, now)).await
     }
 

@@ -211,10 +211,10 @@ fn a_renewal_does_not_wait_for_a_commit_and_a_commit_says_what_it_waits_for() {
         let url = database();
         let store = MySqlStore::open(options(&url)).await.expect("a store");
         let mut owner = Owner::of_all(&store).await;
-        let epoch = owner.lease(P).epoch;
+        let renewal = owner.renewal(P);
         let in_the_way = InTheWay::of(&url, "SELECT * FROM fences FOR UPDATE");
         let began = std::time::Instant::now();
-        let renewed = store.renew(punctual_core::ids::ReplicaId("a".into()), vec![(P, epoch)], TTL, START).await;
+        let renewed = store.renew(punctual_core::ids::ReplicaId("a".into()), vec![renewal], TTL, START).await;
         assert_eq!(renewed.expect("an answer"), []);
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         let row = owner.dispatched(P, T, START);
