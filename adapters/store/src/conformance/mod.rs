@@ -18,7 +18,7 @@ use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, Tas
 use punctual_core::inbox::Request;
 use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Store, TaskDocument};
+use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Store, StoreError, TaskDocument};
 
 use crate::Decode;
 
@@ -196,16 +196,25 @@ pub struct Owner {
 impl Owner {
     /// Takes these partitions, all of which must be free.
     pub async fn take(store: &impl Store, replica: &str, partitions: Vec<PartitionId>, now: Timestamp) -> Self {
+        Owner::try_take(store, replica, partitions, now).await.expect("an answer")
+    }
+
+    /// The same, of a store that may fail.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub async fn try_take(store: &impl Store, replica: &str, partitions: Vec<PartitionId>, now: Timestamp) -> Result<Self, StoreError> {
         let replica = ReplicaId(replica.into());
         let most = partitions.len();
-        let answers = store.acquire(replica.clone(), partitions, most, TTL, now).await.expect("an answer");
+        let answers = store.acquire(replica.clone(), partitions, most, TTL, now).await?;
         let leases = answers.into_iter().map(|answer| match answer {
             LeaseAnswer::Granted { partition, epoch, commit_seq, sequence } => {
                 (partition, LeaseCheck { partition, epoch, commit_seq, sequence })
             }
             LeaseAnswer::Held { partition, owner, .. } => panic!("partition {partition} is held by {}", owner.0),
         });
-        Owner { replica, leases: leases.collect() }
+        Ok(Owner { replica, leases: leases.collect() })
     }
 
     /// Takes all partitions.

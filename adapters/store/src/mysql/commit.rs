@@ -1,13 +1,19 @@
 //! The fenced commit: a batch as one transaction, all of it or nothing.
 //!
 //! It first locks the batch's rows in `fences` and checks them: until it ends, nobody takes a lease of the batch over, and nobody who did
-//! before gets this far. Updates lock their rows and compare state and fence: two locks on one door. Then everything is written in statements of
-//! many rows.
+//! before gets this far. Then everything is written in statements of many rows, and many statements in one message: a batch is three
+//! questions to the server, whose second answer says how many rows each statement found. An update finds its row by state and fence as well:
+//! two locks on one door. Every statement that locks says which index it goes by: a server that takes a short table whole instead would
+//! wait for the rows of everyone else's commits.
+//!
+//! All locks are on rows of partitions that the batch has the leases of, never on the gaps between them, where rows of others may come to
+//! lie: under READ COMMITTED neither server locks a gap for a primary key, and no table that a commit writes has another unique one.
 //!
 //! Four ends, kept apart: *refused* (something was not as expected: rolled back, trying again would not help), *failed* (the server or the
 //! network was in the way before COMMIT was sent: nothing was written, the same batch may be tried again), *committed*, and *unknown*: COMMIT
 //! was sent, and no clear answer came.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
@@ -21,9 +27,9 @@ use sqlx::Row;
 use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
 use crate::guards::Guards;
 use crate::mysql::error::Failure;
-use crate::mysql::rows::{self, CHANGE_INSTANCES, CHANGED, INSERT_INSTANCES, put_firing, text};
+use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, text};
 use crate::mysql::session::{Connections, Session};
-use crate::mysql::sql::{list, statements, tuples};
+use crate::mysql::sql::{Many, STATEMENT_ROWS_MAX, Use, list, statements};
 use crate::refusal::{self, Covered, Held};
 
 /// Why a batch was not written.
@@ -90,18 +96,75 @@ fn is_troubled(state: State) -> bool {
     (LIVE_STATES_END..TROUBLED_STATES_END).contains(&state.code())
 }
 
+/// What a statement has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// Whatever is there.
+    Any,
+    /// No row with a key of its own.
+    New,
+    /// So many instances, each in the state and under the fence that its update says.
+    Instances(u64),
+}
+
+/// Statements in their order, put together into few messages: the server is asked once a message.
+#[derive(Default)]
+struct Script {
+    messages: Vec<(String, Vec<Expected>)>,
+}
+
+/// A message ends with the statement that would make it larger, unless it is its first.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+impl Script {
+    fn put(&mut self, expected: Expected, statement: String) {
+        match self.messages.last_mut() {
+            Some((sql, all)) if sql.len() + statement.len() < MESSAGE_BYTES_MAX => {
+                sql.push(';');
+                sql.push_str(&statement);
+                all.push(expected);
+            }
+            _ => self.messages.push((statement, vec![expected])),
+        }
+    }
+
+    fn put_all(&mut self, expected: Expected, statements: Vec<String>) {
+        for statement in statements {
+            self.put(expected, statement);
+        }
+    }
+}
+
 impl Writer<'_> {
     async fn write(mut self) -> Result<(), Stop> {
         self.check_covered()?;
-        let sequences = self.check_fences().await?;
+        let sequences = self.begin().await?;
+        self.check_ids(&sequences).await?;
+        let fire_times = self.fire_times_of_outputs().await?;
+        let mut script = Script::default();
         let mut count_changes = [0_i64; State::ALL.len()];
-        self.insert_instances(&sequences, &mut count_changes).await?;
-        self.update_instances(&mut count_changes).await?;
-        self.write_counts(&count_changes).await?;
-        self.write_tasks().await?;
-        self.write_occurrences().await?;
-        self.write_outputs().await?;
-        self.remove_applied().await
+        self.put_fences(&mut script);
+        self.put_inserts(&mut script, &mut count_changes);
+        self.put_updates(&mut script, &mut count_changes);
+        self.put_counts(&mut script, &count_changes);
+        self.put_tasks(&mut script);
+        self.put_occurrences(&mut script);
+        self.put_outputs(&mut script, &fire_times);
+        let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
+        script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
+        for (sql, expected) in script.messages {
+            let (found, ran) = self.session.run_each(sql).await;
+            if let Err(failure) = ran {
+                return Err(match expected.get(found.len()) {
+                    Some(Expected::New) if failure.is_duplicate() => Stop::Refused(format!("a new instance is there already: {failure}")),
+                    _ => Stop::Failed(failure),
+                });
+            }
+            if found.iter().zip(&expected).any(|(found, expected)| matches!(expected, Expected::Instances(count) if count != found)) {
+                return Err(self.not_as_expected().await);
+            }
+        }
+        Ok(())
     }
 
     fn check_covered(&self) -> Result<(), Stop> {
@@ -120,21 +183,29 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Begins the transaction, locks the fences, checks them, and writes how far the batch comes. Answers with the last numbers of the
-    /// sequences before it.
-    async fn check_fences(&mut self) -> Result<FxHashMap<PartitionId, u64>, Stop> {
+    /// Begins the transaction, locks and checks the fences and the inbox entries. Answers with the last numbers of the sequences before it.
+    async fn begin(&mut self) -> Result<FxHashMap<PartitionId, u64>, Stop> {
         let batch = self.batch;
-        if batch.leases.is_empty() {
-            self.session.run("START TRANSACTION".to_owned()).await?;
-            return Ok(FxHashMap::default());
+        let mut sql = "START TRANSACTION".to_owned();
+        if !batch.leases.is_empty() {
+            let partitions = list(batch.leases.iter().map(|lease| u64::from(lease.partition.0)));
+            // Writing to a String can't fail.
+            let _ = write!(
+                sql,
+                "; SELECT `partition`, owner, epoch, commit_seq, sequence FROM fences FORCE INDEX (PRIMARY) \
+                 WHERE `partition` IN {partitions} ORDER BY `partition` FOR UPDATE"
+            );
         }
-        let partitions = list(batch.leases.iter().map(|lease| u64::from(lease.partition.0)));
-        let sql = format!(
-            "START TRANSACTION; SELECT `partition`, owner, epoch, commit_seq, sequence FROM fences \
-             WHERE `partition` IN {partitions} ORDER BY `partition` FOR UPDATE"
-        );
-        let mut fences = FxHashMap::default();
+        if !batch.applied.is_empty() {
+            let ids = list(batch.applied.iter().map(|entry| entry.0));
+            let _ = write!(sql, "; SELECT id, `partition` FROM inbox FORCE INDEX (PRIMARY) WHERE id IN {ids} FOR UPDATE");
+        }
+        let (mut fences, mut entries) = (FxHashMap::default(), FxHashMap::default());
         for row in &self.session.rows(sql).await? {
+            if row.len() == 2 {
+                entries.insert(InboxId(row.try_get(0)?), PartitionId(row.try_get(1)?));
+                continue;
+            }
             let (owner, epoch, commits) = (text(row, 1)?, row.try_get::<u64, _>(2)?, row.try_get::<u64, _>(3)?);
             fences.insert(PartitionId(row.try_get(0)?), (owner, epoch, commits, row.try_get::<u64, _>(4)?));
         }
@@ -153,52 +224,55 @@ impl Writer<'_> {
             }
             *commits = lease.commit_seq;
         }
+        for entry in &batch.applied {
+            match entries.remove(entry) {
+                Some(partition) if self.guards.lease_relied_on => {
+                    self.covered.check(partition, || format!("inbox entry {entry}")).map_err(Stop::Refused)?;
+                }
+                None if self.guards.inbox_entry => return Err(Stop::Refused(refusal::applied_before(*entry))),
+                _ => {}
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// Writes how far the batch comes.
+    fn put_fences(&self, script: &mut Script) {
         // The rows are there and locked: nothing is inserted.
         let bumps = statements(
             "INSERT INTO fences (`partition`, epoch, commit_seq, sequence) VALUES ",
-            &batch.leases,
+            &self.batch.leases,
             " ON DUPLICATE KEY UPDATE commit_seq = VALUES(commit_seq), sequence = VALUES(sequence)",
             |values, lease| {
                 values.unsigned(lease.partition.0).unsigned(lease.epoch.0).unsigned(lease.commit_seq).unsigned(lease.sequence).done()
             },
         );
-        self.session.run_all(bumps).await?;
-        Ok(sequences)
+        script.put_all(Expected::Any, bumps);
     }
 
-    async fn insert_instances(
-        &mut self,
-        sequences: &FxHashMap<PartitionId, u64>,
-        count_changes: &mut [i64; State::ALL.len()],
-    ) -> Result<(), Stop> {
+    fn put_inserts(&mut self, script: &mut Script, count_changes: &mut [i64; State::ALL.len()]) {
         let rows = &self.batch.inserts;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        self.check_ids(sequences).await?;
         let packed = &mut self.packed;
-        let inserts = statements(INSERT_INSTANCES, rows, "", |values, row| rows::put_instance(values, row, packed));
-        self.session.run_all(inserts).await.map_err(there_already)?;
-        self.put_live(rows.iter().filter(|row| is_live(row.state))).await.map_err(there_already)?;
-        self.put_troubled(rows.iter().filter(|row| is_troubled(row.state))).await?;
+        script.put_all(Expected::New, statements(INSERT_INSTANCES, rows, "", |values, row| rows::put_instance(values, row, packed)));
+        put_live(script, rows.iter().filter(|row| is_live(row.state)));
+        put_troubled(script, rows.iter().filter(|row| is_troubled(row.state)));
         let keys = statements(
             "INSERT INTO submission_keys (submission_key, fire_time, task, ordinal, run) VALUES ",
             rows.iter().filter_map(|row| row.key.as_ref().map(|key| (key, row))),
             "",
             |values, (key, row)| put_firing(values.bytes(key.as_bytes()), row).done(),
         );
-        self.session.run_all(keys).await?;
+        script.put_all(Expected::Any, keys);
         let submissions = statements(
             "INSERT INTO submissions (fire_time, task, ordinal, run) VALUES ",
             rows.iter().filter(|row| row.ordinal != 0),
             "",
             |values, row| put_firing(values, row).done(),
         );
-        self.session.run_all(submissions).await?;
+        script.put_all(Expected::Any, submissions);
         for row in rows {
             count_changes[usize::from(row.state.code())] += 1;
         }
-        Ok(())
     }
 
     /// An id is given out once: one that is not above all that were given out before is looked for. The table's own key can't tell, as a
@@ -221,90 +295,107 @@ impl Writer<'_> {
         if doubtful.is_empty() {
             return Ok(());
         }
-        let found = self.session.rows(format!("SELECT id FROM instances WHERE id IN {} LIMIT 1", list(doubtful))).await?;
+        let found = self
+            .session
+            .rows(format!("SELECT id FROM instances FORCE INDEX (instances_by_id) WHERE id IN {} LIMIT 1", list(doubtful)))
+            .await?;
         match found.first() {
             Some(row) => Err(Stop::Refused(format!("instance {} is there already", InstanceId(row.try_get(0)?)))),
             None => Ok(()),
         }
     }
 
-    async fn put_live(&mut self, rows: impl Iterator<Item = &InstanceRow>) -> Result<(), Failure> {
-        let sql = "INSERT INTO live (id, fire_time, task, ordinal, run) VALUES ";
-        let inserts = statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.id.0), row).done());
-        self.session.run_all(inserts).await.map(drop)
-    }
-
-    async fn put_troubled(&mut self, rows: impl Iterator<Item = &InstanceRow>) -> Result<(), Failure> {
-        let sql = "INSERT INTO troubled (state, fire_time, task, ordinal, run) VALUES ";
-        let inserts = statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.state.code()), row).done());
-        self.session.run_all(inserts).await.map(drop)
-    }
-
-    async fn update_instances(&mut self, count_changes: &mut [i64; State::ALL.len()]) -> Result<(), Stop> {
+    fn put_updates(&mut self, script: &mut Script, count_changes: &mut [i64; State::ALL.len()]) {
         // An instance that is updated twice goes into two rounds: the second finds what the first wrote.
         let mut rounds: Vec<Vec<&InstanceUpdate>> = Vec::new();
-        let mut times: FxHashMap<InstanceId, usize> = FxHashMap::default();
+        let mut lives: FxHashMap<InstanceId, Life<'_>> = FxHashMap::default();
         for update in &self.batch.updates {
-            let round = times.entry(update.row.id).or_default();
-            if rounds.len() == *round {
+            // What was expected is what was there, or nothing is written.
+            let life = lives.entry(update.row.id).or_insert(Life { before: update.expected_state, after: &update.row, updates: 0 });
+            life.after = &update.row;
+            if rounds.len() == life.updates {
                 rounds.push(Vec::new());
             }
-            rounds[*round].push(update);
-            *round += 1;
+            rounds[life.updates].push(update);
+            life.updates += 1;
         }
+        let uses = rows::change_uses(self.guards);
+        let packed = &mut self.packed;
         for round in rounds {
-            self.update_once(&round, count_changes).await?;
-        }
-        Ok(())
-    }
-
-    /// Updates rows, each at most once.
-    async fn update_once(&mut self, updates: &[&InstanceUpdate], count_changes: &mut [i64; State::ALL.len()]) -> Result<(), Stop> {
-        let mut stored = FxHashMap::default();
-        for some in updates.chunks(crate::mysql::sql::STATEMENT_ROWS_MAX) {
-            let firings = tuples(some, |values, update| put_firing(values, &update.row).done());
-            let sql = format!("SELECT id, state, fence FROM instances WHERE (fire_time, task, ordinal, run) IN {firings} FOR UPDATE");
-            for row in &self.session.rows(sql).await? {
-                stored.insert(InstanceId(row.try_get(0)?), (rows::coded::<State>(row, 1)?, row.try_get::<u64, _>(2)?));
+            let changes = Many { table: "instances", uses: &uses };
+            for (statement, count) in changes.updates(round, |values, update| rows::put_change(values, update, packed)) {
+                script.put(Expected::Instances(count), statement);
             }
         }
-        let (mut ended, mut revived, mut calmed) = (Vec::new(), Vec::new(), Vec::new());
-        for update in updates {
-            let row = &update.row;
-            let is_as_expected = |(state, fence): &&(State, u64)| {
-                (*state == update.expected_state || !self.guards.instance_state)
-                    && (*fence == update.expected_fence.0 || !self.guards.instance_fence)
-            };
-            let Some((before, _)) = stored.get(&row.id).filter(is_as_expected) else {
-                return Err(Stop::Refused(refusal::not_as_expected(update)));
-            };
-            match (is_live(*before), is_live(row.state)) {
-                (true, false) => ended.push(row.id.0),
-                (false, true) => revived.push(row),
+        let (mut ended, mut calmed, mut revived, mut troubled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // In the order of the batch: no two runs of a test differ.
+        for update in &self.batch.updates {
+            let Some(Life { before, after, .. }) = lives.remove(&update.row.id) else { continue };
+            match (is_live(before), is_live(after.state)) {
+                (true, false) => ended.push(after.id.0),
+                (false, true) => revived.push(after),
                 _ => {}
             }
-            if is_troubled(*before) {
-                calmed.push((*before, row));
+            if before != after.state && is_troubled(before) {
+                calmed.push((before, after));
+            }
+            if before != after.state && is_troubled(after.state) {
+                troubled.push(after);
             }
             count_changes[usize::from(before.code())] -= 1;
-            count_changes[usize::from(row.state.code())] += 1;
+            count_changes[usize::from(after.state.code())] += 1;
         }
-        let packed = &mut self.packed;
-        let changes = statements(CHANGE_INSTANCES, updates, CHANGED, |values, update| rows::put_change(values, &update.row, packed));
-        self.session.run_all(changes).await?;
-        if !ended.is_empty() {
-            self.session.run(format!("DELETE FROM live WHERE id IN {}", list(ended))).await?;
-        }
-        self.put_live(revived.into_iter()).await?;
-        if !calmed.is_empty() {
-            let rows = tuples(calmed, |values, (state, row)| put_firing(values.unsigned(state.code()), row).done());
-            self.session.run(format!("DELETE FROM troubled WHERE (state, fire_time, task, ordinal, run) IN {rows}")).await?;
-        }
-        self.put_troubled(updates.iter().map(|update| &update.row).filter(|row| is_troubled(row.state))).await?;
-        Ok(())
+        let live = Many { table: "live", uses: &[Use::Match("id")] };
+        script.put_all(Expected::Any, live.deletes(ended, |values, id| values.unsigned(id).done()));
+        put_live(script, revived.into_iter());
+        let key = ["state", "fire_time", "task", "ordinal", "run"].map(Use::Match);
+        let no_more = Many { table: "troubled", uses: &key };
+        script
+            .put_all(Expected::Any, no_more.deletes(calmed, |values, (state, row)| put_firing(values.unsigned(state.code()), row).done()));
+        put_troubled(script, troubled.into_iter());
     }
 
-    async fn write_counts(&mut self, changes: &[i64; State::ALL.len()]) -> Result<(), Stop> {
+    /// Rolls back, and looks for the update whose row was not as expected.
+    async fn not_as_expected(&mut self) -> Stop {
+        match self.look_for_it().await {
+            Ok(Some(update)) => Stop::Refused(refusal::not_as_expected(update)),
+            Ok(None) => Stop::Refused("an instance was not as expected, and is now".to_owned()),
+            Err(failure) => Stop::Failed(failure),
+        }
+    }
+
+    async fn look_for_it(&mut self) -> Result<Option<&InstanceUpdate>, Failure> {
+        self.session.run("ROLLBACK".to_owned()).await?;
+        let mut stored = FxHashMap::default();
+        for some in self.batch.updates.chunks(STATEMENT_ROWS_MAX) {
+            let ids = list(some.iter().map(|update| update.row.id.0));
+            let sql = format!(
+                "SELECT id, state, fence, fire_time, task, ordinal, run FROM instances FORCE INDEX (instances_by_id) WHERE id IN {ids}"
+            );
+            for row in &self.session.rows(sql).await? {
+                let firing = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+                stored.insert(InstanceId(row.try_get(0)?), (rows::coded(row, 1)?, row.try_get(2)?, firing));
+            }
+        }
+        let batch = self.batch;
+        let firing = |row: &InstanceRow| -> (i64, u64, u64, u32) { (row.fire_time.0, row.task.0, row.ordinal, row.run) };
+        for row in &batch.inserts {
+            stored.insert(row.id, (row.state, row.fence.0, firing(row)));
+        }
+        let guards = self.guards;
+        Ok(batch.updates.iter().find(|update| {
+            let row = &update.row;
+            let is_as_expected = stored.get(&row.id).is_some_and(|(state, fence, place)| {
+                *place == firing(row)
+                    && (*state == update.expected_state || !guards.instance_state)
+                    && (*fence == update.expected_fence.0 || !guards.instance_fence)
+            });
+            stored.insert(row.id, (row.state, row.fence.0, firing(row)));
+            !is_as_expected
+        }))
+    }
+
+    fn put_counts(&self, script: &mut Script, changes: &[i64; State::ALL.len()]) {
         // Whose lease the batch has: nobody else writes the row.
         let partition = self.batch.leases.first().map_or(0, |lease| lease.partition.0);
         let changed = (0_u8..).zip(changes).filter(|(_, change)| **change != 0);
@@ -314,11 +405,10 @@ impl Writer<'_> {
             " ON DUPLICATE KEY UPDATE instances = instances + VALUES(instances)",
             |values, (state, change)| values.unsigned(partition).unsigned(state).signed(*change).done(),
         );
-        self.session.run_all(puts).await?;
-        Ok(())
+        script.put_all(Expected::Any, puts);
     }
 
-    async fn write_tasks(&mut self) -> Result<(), Stop> {
+    fn put_tasks(&self, script: &mut Script) {
         let puts = statements(
             "INSERT INTO task_states (`partition`, task, version, next_fire, fired_until) VALUES ",
             &self.batch.tasks,
@@ -329,11 +419,10 @@ impl Writer<'_> {
                 values.unsigned(write.partition.0).unsigned(write.task.0).optional(version).at(write.next_fire).at(write.fired_until);
             },
         );
-        self.session.run_all(puts).await?;
-        Ok(())
+        script.put_all(Expected::Any, puts);
     }
 
-    async fn write_occurrences(&mut self) -> Result<(), Stop> {
+    fn put_occurrences(&self, script: &mut Script) {
         let inserts = statements(
             "INSERT INTO occurrences (task, version, fire_time, last_fire_time, fire_times, outcome, instance, made_at) VALUES ",
             &self.batch.occurrences,
@@ -350,28 +439,32 @@ impl Writer<'_> {
                     .signed(occurrence.at.0);
             },
         );
-        self.session.run_all(inserts).await?;
-        Ok(())
+        script.put_all(Expected::Any, inserts);
     }
 
-    async fn write_outputs(&mut self) -> Result<(), Stop> {
+    /// The fire times of the instances whose outputs are written.
+    async fn fire_times_of_outputs(&mut self) -> Result<FxHashMap<InstanceId, Timestamp>, Stop> {
         let batch = self.batch;
         if batch.outputs.is_empty() {
-            return Ok(());
+            return Ok(FxHashMap::default());
         }
         let rows = batch.inserts.iter().chain(batch.updates.iter().map(|update| &update.row));
         let mut fire_times: FxHashMap<InstanceId, Timestamp> = rows.map(|row| (row.id, row.fire_time)).collect();
         let elsewhere: Vec<_> =
             batch.outputs.iter().filter(|output| !fire_times.contains_key(&output.instance)).map(|output| output.instance.0).collect();
         if !elsewhere.is_empty() {
-            let sql = format!("SELECT id, fire_time FROM instances WHERE id IN {}", list(elsewhere));
+            let sql = format!("SELECT id, fire_time FROM instances FORCE INDEX (instances_by_id) WHERE id IN {}", list(elsewhere));
             for row in &self.session.rows(sql).await? {
                 fire_times.insert(InstanceId(row.try_get(0)?), Timestamp(row.try_get(1)?));
             }
         }
+        Ok(fire_times)
+    }
+
+    fn put_outputs(&self, script: &mut Script, fire_times: &FxHashMap<InstanceId, Timestamp>) {
         let puts = statements(
             "INSERT INTO outputs (instance, attempt, fire_time, dropped, bytes) VALUES ",
-            &batch.outputs,
+            &self.batch.outputs,
             " ON DUPLICATE KEY UPDATE dropped = VALUES(dropped), bytes = VALUES(bytes)",
             |values, written| {
                 let fire_time = fire_times.get(&written.instance).copied().unwrap_or(Timestamp(0));
@@ -379,34 +472,24 @@ impl Writer<'_> {
                 values.unsigned(written.output.dropped).bytes(&written.output.bytes);
             },
         );
-        self.session.run_all(puts).await?;
-        Ok(())
-    }
-
-    async fn remove_applied(&mut self) -> Result<(), Stop> {
-        let applied = &self.batch.applied;
-        if applied.is_empty() {
-            return Ok(());
-        }
-        let ids = list(applied.iter().map(|entry| entry.0));
-        let mut stored: FxHashMap<InboxId, PartitionId> = FxHashMap::default();
-        for row in &self.session.rows(format!("SELECT id, `partition` FROM inbox WHERE id IN {ids} FOR UPDATE")).await? {
-            stored.insert(InboxId(row.try_get(0)?), PartitionId(row.try_get(1)?));
-        }
-        for entry in applied {
-            match stored.remove(entry) {
-                Some(partition) if self.guards.lease_relied_on => {
-                    self.covered.check(partition, || format!("inbox entry {entry}")).map_err(Stop::Refused)?;
-                }
-                None if self.guards.inbox_entry => return Err(Stop::Refused(refusal::applied_before(*entry))),
-                _ => {}
-            }
-        }
-        self.session.run(format!("DELETE FROM inbox WHERE id IN {ids}")).await?;
-        Ok(())
+        script.put_all(Expected::Any, puts);
     }
 }
 
-fn there_already(failure: Failure) -> Stop {
-    if failure.is_duplicate() { Stop::Refused(format!("a new instance is there already: {failure}")) } else { Stop::Failed(failure) }
+/// What becomes of an instance in a batch.
+struct Life<'a> {
+    before: State,
+    after: &'a InstanceRow,
+    updates: usize,
+}
+
+fn put_live<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
+    let sql = "INSERT INTO live (id, fire_time, task, ordinal, run) VALUES ";
+    script.put_all(Expected::New, statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.id.0), row).done()));
+}
+
+fn put_troubled<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
+    let sql = "INSERT INTO troubled (state, fire_time, task, ordinal, run) VALUES ";
+    let inserts = statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.state.code()), row).done());
+    script.put_all(Expected::Any, inserts);
 }

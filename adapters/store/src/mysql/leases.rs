@@ -77,7 +77,7 @@ async fn look(
     let (partitions, me, lock) = (list(partitions.iter().copied()), literal(replica.0.as_bytes()), if locks { "FOR UPDATE" } else { "" });
     let sql = format!(
         "SELECT `partition`, owner, expires_at, CAST(owner IS NULL OR owner = {me} OR expires_at <= {now_sql} AS SIGNED)
-         FROM leases WHERE `partition` IN {partitions} ORDER BY `partition` {lock}"
+         FROM leases FORCE INDEX (PRIMARY) WHERE `partition` IN {partitions} ORDER BY `partition` {lock}"
     );
     let mut found = FxHashMap::default();
     for row in &session.rows(sql).await? {
@@ -144,10 +144,14 @@ async fn grant(
         return Ok(granted);
     }
     let (list, me, until) = (list(partitions.iter().copied()), literal(replica.0.as_bytes()), later(now_sql, ttl));
-    session.run(format!("UPDATE leases SET owner = {me}, epoch = epoch + 1, expires_at = {until} WHERE `partition` IN {list}")).await?;
+    session
+        .run(format!(
+            "UPDATE leases FORCE INDEX (PRIMARY) SET owner = {me}, epoch = epoch + 1, expires_at = {until} WHERE `partition` IN {list}"
+        ))
+        .await?;
     // Here it waits for a commit that is under way.
-    session.run(format!("UPDATE fences SET owner = {me}, epoch = epoch + 1 WHERE `partition` IN {list}")).await?;
-    let sql = format!("SELECT `partition`, epoch, commit_seq, sequence FROM fences WHERE `partition` IN {list}");
+    session.run(format!("UPDATE fences FORCE INDEX (PRIMARY) SET owner = {me}, epoch = epoch + 1 WHERE `partition` IN {list}")).await?;
+    let sql = format!("SELECT `partition`, epoch, commit_seq, sequence FROM fences FORCE INDEX (PRIMARY) WHERE `partition` IN {list}");
     for row in &session.rows(sql).await? {
         let partition = PartitionId(row.try_get(0)?);
         let (epoch, commit_seq, sequence) = (Epoch(row.try_get(1)?), row.try_get(2)?, row.try_get(3)?);
@@ -184,11 +188,11 @@ pub(crate) async fn renew(
         return Ok(lost.into_iter().map(|(partition, _)| partition).collect());
     }
     let (until, own) = (later(now_sql, ttl), format!("owner = {} AND {}", literal(replica.0.as_bytes()), terms(&leases)));
-    let extended = session.run(format!("UPDATE leases SET expires_at = {until} WHERE {own}")).await?;
+    let extended = session.run(format!("UPDATE leases FORCE INDEX (PRIMARY) SET expires_at = {until} WHERE {own}")).await?;
     if extended == renewals.len() as u64 {
         return Ok(Vec::new());
     }
-    for row in &session.rows(format!("SELECT `partition`, epoch FROM leases WHERE {own}")).await? {
+    for row in &session.rows(format!("SELECT `partition`, epoch FROM leases FORCE INDEX (PRIMARY) WHERE {own}")).await? {
         let held = (PartitionId(row.try_get(0)?), Epoch(row.try_get(1)?));
         lost.retain(|lease| *lease != held);
     }
@@ -205,8 +209,8 @@ pub(crate) async fn release(
     let me = literal(replica.0.as_bytes());
     if !leases.is_empty() {
         let own = format!("owner = {me} AND {}", terms(leases));
-        session.run(format!("UPDATE leases SET owner = NULL, expires_at = 0 WHERE {own}")).await?;
-        session.run(format!("UPDATE fences SET owner = NULL WHERE {own}")).await?;
+        session.run(format!("UPDATE leases FORCE INDEX (PRIMARY) SET owner = NULL, expires_at = 0 WHERE {own}")).await?;
+        session.run(format!("UPDATE fences FORCE INDEX (PRIMARY) SET owner = NULL WHERE {own}")).await?;
     }
     if leaves {
         session.run(format!("DELETE FROM replicas WHERE id = {me}")).await?;

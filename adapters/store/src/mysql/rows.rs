@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use punctual_core::batch::InstanceUpdate;
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::instance::{InstanceRow, WorkerRef};
 use punctual_core::time::Timestamp;
@@ -10,8 +11,9 @@ use sqlx::mysql::MySqlRow;
 
 use crate::codec::{self, Malformed};
 use crate::codes::Coded;
+use crate::guards::Guards;
 use crate::mysql::error::Failure;
-use crate::mysql::sql::Values;
+use crate::mysql::sql::{Use, Values};
 
 /// The columns that [`instance`] reads, of a table called `i`, in its order.
 pub(crate) const INSTANCE_COLUMNS: &str = "i.id, i.task, i.version, i.fire_time, i.ordinal, i.run, i.origin, i.state, i.fence, \
@@ -48,22 +50,38 @@ pub(crate) fn put_instance(values: &mut Values<'_>, row: &InstanceRow, packed: &
         .text(row.payload.as_deref());
 }
 
-/// Goes before the rows of [`put_change`]. Nothing is ever inserted by it: each row was found before.
-pub(crate) const CHANGE_INSTANCES: &str = "INSERT INTO instances (fire_time, task, ordinal, run, id, version, origin, state, fence, attempt, \
-     failures, losses, worker, worker_life, due_at, transitions) VALUES ";
-/// Goes behind them: only what may change.
-pub(crate) const CHANGED: &str = " ON DUPLICATE KEY UPDATE state = VALUES(state), fence = VALUES(fence), attempt = VALUES(attempt), \
-     failures = VALUES(failures), losses = VALUES(losses), worker = VALUES(worker), worker_life = VALUES(worker_life), \
-     due_at = VALUES(due_at), transitions = VALUES(transitions)";
+/// What the values of [`put_change`] are for. Only what may change is written, and only where the row is as expected.
+pub(crate) fn change_uses(guards: Guards) -> [Use; 16] {
+    let guarded = |is_there: bool, column| if is_there { Use::Match(column) } else { Use::Ignore };
+    [
+        Use::Match("fire_time"),
+        Use::Match("task"),
+        Use::Match("ordinal"),
+        Use::Match("run"),
+        Use::Match("id"),
+        guarded(guards.instance_state, "state"),
+        guarded(guards.instance_fence, "fence"),
+        Use::Set("state"),
+        Use::Set("fence"),
+        Use::Set("attempt"),
+        Use::Set("failures"),
+        Use::Set("losses"),
+        Use::Set("worker"),
+        Use::Set("worker_life"),
+        Use::Set("due_at"),
+        Use::Set("transitions"),
+    ]
+}
 
-/// Writes what an update changes.
-pub(crate) fn put_change(values: &mut Values<'_>, row: &InstanceRow, packed: &mut Vec<u8>) {
+/// Writes which row an update is of, what it is expected to have, and what it gets.
+pub(crate) fn put_change(values: &mut Values<'_>, update: &InstanceUpdate, packed: &mut Vec<u8>) {
+    let row = &update.row;
     packed.clear();
     codec::put_transitions(packed, &row.transitions);
     put_firing(values, row)
         .unsigned(row.id.0)
-        .unsigned(row.version.0)
-        .unsigned(row.origin.code())
+        .unsigned(update.expected_state.code())
+        .unsigned(update.expected_fence.0)
         .unsigned(row.state.code())
         .unsigned(row.fence.0)
         .unsigned(row.attempt)

@@ -10,8 +10,9 @@ use std::time::Duration;
 use punctual_driver::ports::StoreError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, MySqlPool, Row};
+use sqlx::{AssertSqlSafe, Either, MySql, MySqlConnection, MySqlPool, Row};
 use tokio::time::timeout;
+use tokio_stream::StreamExt;
 
 use crate::mysql::error::{Database, Failure};
 
@@ -58,9 +59,10 @@ impl Connections {
             Isolation::ReadCommitted => "READ COMMITTED",
             Isolation::Snapshot => "REPEATABLE READ",
         };
+        // MariaDB makes a join of a list with a thousand values or more, and may then read, and lock, the whole table.
         let settings = format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL {level}; SET SESSION autocommit = 1, innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECS}, \
-             wait_timeout = {IDLE_TIMEOUT_SECS}"
+             wait_timeout = {IDLE_TIMEOUT_SECS} /*M!100318 , in_predicate_conversion_threshold = 0 */"
         );
         let checked = database.clone();
         let problem: Arc<Mutex<Option<StoreError>>> = Arc::default();
@@ -209,6 +211,22 @@ impl Session {
             found += self.run(sql).await?;
         }
         Ok(found)
+    }
+
+    /// Runs statements that answer no rows, in one message; how many rows each of them found. Where one fails, those behind it are not run, and
+    /// the numbers are those of the ones before it.
+    pub(crate) async fn run_each(&mut self, sql: String) -> (Vec<u64>, Result<(), Failure>) {
+        let mut answers = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(self.connection());
+        let mut found = Vec::new();
+        loop {
+            match timeout(STATEMENT_TIMEOUT, answers.next()).await {
+                Ok(None) => return (found, Ok(())),
+                Ok(Some(Ok(Either::Left(answer)))) => found.push(answer.rows_affected()),
+                Ok(Some(Ok(Either::Right(_)))) => {}
+                Ok(Some(Err(error))) => return (found, Err(error.into())),
+                Err(_) => return (found, Err(Failure::Timeout)),
+            }
+        }
     }
 
     /// Runs statements; the rows that they answer.

@@ -133,6 +133,173 @@ pub(crate) fn statements<T>(
     statements
 }
 
+/// The most rows in a statement of [`Many`]: servers take a statement of many SELECTs apart recursively.
+pub(crate) const JOINED_ROWS_MAX: usize = 250;
+
+/// What a value of the rows of [`Many`] is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Use {
+    /// The row is the one that has it in this column.
+    Match(&'static str),
+    /// The column gets it.
+    Set(&'static str),
+    /// Nothing.
+    Ignore,
+}
+
+/// Updates or deletes many rows of a table, each by its own values, in one statement: a join with a table of literals, by the primary key. A row
+/// that does not match is not touched, and the server says how many did. These servers may take a list (`IN`) as a reason to read, and
+/// lock, the whole table, whatever index is named; such a join they don't. Values that are the same in all rows are written once: reading
+/// literals is half of what such a statement costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Many<'a> {
+    /// The table.
+    pub(crate) table: &'a str,
+    /// What the values of a row are for, in their order. The whole primary key is among them.
+    pub(crate) uses: &'a [Use],
+}
+
+impl Many<'_> {
+    /// The statements that update these rows, each with how many it is to find. No row comes twice.
+    pub(crate) fn updates<T>(&self, rows: impl IntoIterator<Item = T>, put: impl FnMut(&mut Values<'_>, T)) -> Vec<(String, u64)> {
+        self.statements(rows, put, |sources, from| {
+            let mut sql = format!("UPDATE {from} SET ");
+            let mut comma = "";
+            for (source, column) in sources.iter().zip(self.uses) {
+                if let Use::Set(name) = column {
+                    // Writing to a String can't fail.
+                    let _ = write!(sql, "{comma}t.{name}={source}");
+                    comma = ",";
+                }
+            }
+            sql
+        })
+    }
+
+    /// The statements that delete these rows.
+    pub(crate) fn deletes<T>(&self, rows: impl IntoIterator<Item = T>, put: impl FnMut(&mut Values<'_>, T)) -> Vec<String> {
+        self.statements(rows, put, |_, from| format!("DELETE t FROM {from}")).into_iter().map(|(statement, _)| statement).collect()
+    }
+
+    fn statements<T>(
+        &self,
+        rows: impl IntoIterator<Item = T>,
+        mut put: impl FnMut(&mut Values<'_>, T),
+        begin: impl Fn(&[String], &str) -> String,
+    ) -> Vec<(String, u64)> {
+        let mut statements = Vec::new();
+        let mut chunk = Cells::new(self.uses.len());
+        for row in rows {
+            put(&mut Values { sql: &mut chunk.text, is_first: true }, row);
+            chunk.end_row();
+            if chunk.rows() == JOINED_ROWS_MAX || chunk.text.len() >= STATEMENT_BYTES_MAX {
+                statements.push((self.statement(&chunk, &begin), chunk.rows() as u64));
+                chunk.clear();
+            }
+        }
+        if chunk.rows() > 0 {
+            statements.push((self.statement(&chunk, &begin), chunk.rows() as u64));
+        }
+        statements
+    }
+
+    fn statement(&self, cells: &Cells, begin: impl Fn(&[String], &str) -> String) -> String {
+        let mut varying: Vec<usize> = Vec::new();
+        let sources: Vec<String> = (0..self.uses.len())
+            .map(|column| match (cells.constant(column), varying.iter().find(|like| cells.are_alike(**like, column))) {
+                _ if matches!(self.uses[column], Use::Ignore) => String::new(),
+                (Some(value), _) => value.to_owned(),
+                (None, Some(like)) => format!("v.c{like}"),
+                (None, None) => {
+                    varying.push(column);
+                    format!("v.c{column}")
+                }
+            })
+            .collect();
+        let mut from = String::with_capacity(cells.text.len() + 1_024);
+        if !varying.is_empty() {
+            cells.put_table(&mut from, &varying);
+            from.push_str(" v STRAIGHT_JOIN ");
+        }
+        let _ = write!(from, "{} t FORCE INDEX (PRIMARY)", self.table);
+        let mut sql = begin(&sources, &from);
+        sql.push_str(" WHERE TRUE");
+        for (source, column) in sources.iter().zip(self.uses) {
+            if let Use::Match(name) = column {
+                let _ = write!(sql, " AND t.{name}={source}");
+            }
+        }
+        sql
+    }
+}
+
+/// The literals of some rows.
+struct Cells {
+    columns: usize,
+    text: String,
+    /// Where each begins and ends.
+    places: Vec<std::ops::Range<usize>>,
+    row_begins: usize,
+}
+
+impl Cells {
+    fn new(columns: usize) -> Self {
+        Cells { columns, text: String::new(), places: Vec::new(), row_begins: 0 }
+    }
+
+    fn rows(&self) -> usize {
+        self.places.len() / self.columns
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.places.clear();
+        self.row_begins = 0;
+    }
+
+    /// The row's values were written, with commas between them: no literal has one.
+    fn end_row(&mut self) {
+        let mut begins = self.row_begins;
+        for value in self.text[begins..].split(',') {
+            self.places.push(begins..begins + value.len());
+            begins += value.len() + 1;
+        }
+        self.row_begins = self.text.len();
+        assert_eq!(self.places.len() % self.columns, 0, "a row has a value for each use");
+    }
+
+    fn column(&self, column: usize) -> impl Iterator<Item = &str> {
+        self.places.iter().skip(column).step_by(self.columns).map(|place| &self.text[place.clone()])
+    }
+
+    fn constant(&self, column: usize) -> Option<&str> {
+        let mut values = self.column(column);
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
+    }
+
+    fn are_alike(&self, one: usize, other: usize) -> bool {
+        self.column(one).eq(self.column(other))
+    }
+
+    /// A derived table of some columns.
+    fn put_table(&self, sql: &mut String, columns: &[usize]) {
+        for (index, row) in self.places.chunks(self.columns).enumerate() {
+            sql.push_str(if index == 0 { "(SELECT " } else { " UNION ALL SELECT " });
+            for (position, column) in columns.iter().enumerate() {
+                if position > 0 {
+                    sql.push(',');
+                }
+                sql.push_str(&self.text[row[*column].clone()]);
+                if index == 0 {
+                    let _ = write!(sql, " AS c{column}");
+                }
+            }
+        }
+        sql.push(')');
+    }
+}
+
 /// A list of numbers, in parentheses. An empty one would be no SQL.
 pub(crate) fn list(numbers: impl IntoIterator<Item = u64>) -> String {
     let mut sql = String::from("(");
@@ -161,6 +328,29 @@ pub(crate) fn tuples<T>(rows: impl IntoIterator<Item = T>, mut put: impl FnMut(&
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_update_of_many_rows_writes_once_what_is_the_same() {
+        let uses = [Use::Match("a"), Use::Match("b"), Use::Set("c"), Use::Set("d"), Use::Ignore];
+        let many = Many { table: "rows", uses: &uses };
+        let put = |values: &mut Values<'_>, (a, d): (u64, Option<u64>)| {
+            values.unsigned(a).text(Some("x")).unsigned(a).optional(d).unsigned(a).done();
+        };
+        let two = many.updates([(1, Some(2)), (3, None)], put);
+        let expected = "UPDATE (SELECT 1 AS c0,2 AS c3 UNION ALL SELECT 3,NULL) v STRAIGHT_JOIN rows t FORCE INDEX (PRIMARY) \
+                        SET t.c=v.c0,t.d=v.c3 WHERE TRUE AND t.a=v.c0 AND t.b=x'78'";
+        assert_eq!(two, [(expected.to_owned(), 2)]);
+        let one = many.updates([(1, None)], put);
+        let expected = "UPDATE rows t FORCE INDEX (PRIMARY) SET t.c=1,t.d=NULL WHERE TRUE AND t.a=1 AND t.b=x'78'";
+        assert_eq!(one, [(expected.to_owned(), 1)]);
+        let expected = "DELETE t FROM (SELECT 1 AS c0 UNION ALL SELECT 3) v STRAIGHT_JOIN rows t FORCE INDEX (PRIMARY) \
+                        WHERE TRUE AND t.a=v.c0 AND t.b=x'78'";
+        let keys = Many { table: "rows", uses: &uses[..2] };
+        assert_eq!(keys.deletes([1, 3], |values, a: u64| values.unsigned(a).text(Some("x")).done()), [expected]);
+        let counts: Vec<_> = many.updates((0..600).map(|a| (a, Some(a))), put).into_iter().map(|(_, count)| count).collect();
+        assert_eq!(counts, [250, 250, 100]);
+        assert!(many.updates([], put).is_empty());
+    }
 
     #[test]
     fn values_are_literals_and_statements_are_bounded() {

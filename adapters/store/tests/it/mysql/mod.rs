@@ -1,6 +1,8 @@
 //! The store on MariaDB: the suite that every store runs, and what only a server can suffer.
 
+mod faults;
 mod guards;
+mod server;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
