@@ -1,4 +1,4 @@
-//! The load generator behind `punctual bench`: a no-op handler, real SQLite, and the workers' own records as the judge.
+//! The load generator behind `punctual bench`: a no-op handler, a real database, and the workers' own records as the judge.
 //!
 //! What ran is what the handlers wrote down when they began, not what the store or the scheduler says. *Lost* is what was accepted, or was
 //! due, and has no record; *duplicated* is an instance with more than one.
@@ -15,10 +15,10 @@ use punctual_core::limits;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToSchedulerNode;
-use punctual_driver::ports::{Catalog, Clock, Submitted, TaskDocument};
+use punctual_driver::ports::{Catalog, Clock, Store, Submitted, TaskDocument};
 use punctual_spec::spec::{Concurrency, CronTrigger, CustomHandler, Handler, TaskSpec, Trigger};
 use punctual_spec::zones::Zones;
-use punctual_store::SqliteStore;
+use punctual_store::{MySqlOptions, MySqlStore};
 use tokio::sync::mpsc;
 
 use crate::embedded::Embedded;
@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) seconds: u32,
     pub(crate) slots: u32,
     pub(crate) db: PathBuf,
+    /// Instead of the file: a MySQL or MariaDB.
+    pub(crate) database: Option<String>,
 }
 
 /// Triggers in one call of the flat-out scenario.
@@ -66,16 +68,22 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Report> {
         return idle(settings).await;
     }
     let zones = Arc::new(Zones::load());
-    let store = Arc::new(open::store(&settings.db, &zones)?);
+    match &settings.database {
+        None => on(Arc::new(open::store(&settings.db, &zones)?), &zones, settings).await,
+        Some(url) => on(Arc::new(MySqlStore::open(MySqlOptions::new(url, open::decode(&zones))).await?), &zones, settings).await,
+    }
+}
+
+async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Settings) -> anyhow::Result<Report> {
     let clock = Arc::new(SystemClock::new());
     let documents = match settings.scenario {
-        Scenario::FlatOut | Scenario::Rate => tasks(settings.tasks, &zones, |_| Trigger::Manual)?,
-        Scenario::Cron => tasks(settings.rate, &zones, |_| Trigger::Cron(CronTrigger::new("* * * * * *")))?,
+        Scenario::FlatOut | Scenario::Rate => tasks(settings.tasks, zones, |_| Trigger::Manual)?,
+        Scenario::Cron => tasks(settings.rate, zones, |_| Trigger::Cron(CronTrigger::new("* * * * * *")))?,
         Scenario::Burst => {
             // Far enough ahead that all are loaded by then.
             let second = (clock.now().wall.0 / 1_000 + 8 + i64::from(settings.tasks) / 20_000) % 86_400;
             let cron = format!("{} {} {} * * *", second % 60, second / 60 % 60, second / 3_600);
-            tasks(settings.tasks, &zones, |_| Trigger::Cron(CronTrigger::new(&*cron)))?
+            tasks(settings.tasks, zones, |_| Trigger::Cron(CronTrigger::new(&*cron)))?
         }
         Scenario::Idle => unreachable!("handled above"),
     };
@@ -107,8 +115,8 @@ fn tasks(count: u32, zones: &Zones, trigger: impl Fn(u32) -> Trigger) -> anyhow:
         .collect()
 }
 
-struct Bench {
-    store: Arc<SqliteStore>,
+struct Bench<S> {
+    store: Arc<S>,
     clock: Arc<SystemClock>,
     recorder: Arc<Recorder>,
     counter: Arc<Counter>,
@@ -127,7 +135,7 @@ enum Expected {
     Instances(u64),
 }
 
-impl Bench {
+impl<S: Store + Catalog> Bench<S> {
     async fn submit(&mut self, task: &Arc<str>, count: usize) -> anyhow::Result<()> {
         let submissions = vec![Submission::default(); count];
         let submitted = self.store.trigger(task.clone(), Arc::from("bench"), None, submissions, self.clock.now().wall).await?;

@@ -29,6 +29,9 @@ pub(crate) struct BenchArgs {
     /// The database file, which must not exist yet; a temporary one where it is left out
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
+    /// A MySQL or MariaDB to measure with, instead of SQLite; the tables are made, and what is there is left alone
+    #[arg(long, env = "PUNCTUAL_DATABASE", hide_env_values = true, value_name = "URL", conflicts_with = "db")]
+    database: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -48,6 +51,10 @@ impl BenchArgs {
             bench::seed_idle(self.tasks, db).await?;
             return Ok(Exit::Done);
         }
+        anyhow::ensure!(
+            self.database.is_none() || self.scenario != Scenario::Idle,
+            "the idle scenario is measured with SQLite only"
+        );
         let temporary = tempfile::tempdir()?;
         let db = self.db.clone().unwrap_or_else(|| temporary.path().join("bench.db"));
         anyhow::ensure!(!db.exists(), "{} exists; a bench needs a database of its own", db.display());
@@ -59,6 +66,7 @@ impl BenchArgs {
             seconds: self.seconds,
             slots: self.slots,
             db,
+            database: self.database.clone(),
         };
         let report = bench::run(&settings).await?;
         match self.json {
