@@ -35,7 +35,7 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
     for some in counting.chunks(COMPARED_AT_ONCE) {
         let names = tuples(some, |values, task| values.bytes(task.definition.name.as_bytes()).done());
         let sql = format!(
-            "SELECT t.name, t.id, t.version, t.removed, t.source, v.document FROM tasks t
+            "SELECT t.name, t.id, t.version, t.removed, t.source, v.document FROM tasks t FORCE INDEX (tasks_by_name)
              LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version WHERE t.name IN {names}"
         );
         let found = session.rows(sql).await?;

@@ -47,7 +47,9 @@ mod schema;
 mod session;
 mod sql;
 
-/// Connections that carry commits out, which a replica does one at a time, and what others write.
+/// Connections that carry commits out, which a replica does one at a time; a lost one may take its time to end.
+const COMMIT_CONNECTIONS: u32 = 2;
+/// Connections of triggers, cancellations and documents, which take turns in any case.
 const WRITE_CONNECTIONS: u32 = 4;
 /// Connections of beats and leases.
 const LEASE_CONNECTIONS: u32 = 2;
@@ -113,6 +115,7 @@ pub struct MySqlStore {
     decode: Decode,
     callers_clock: bool,
     set_aside: Arc<Mutex<SetAside>>,
+    commits: Connections,
     writes: Connections,
     leases: Connections,
     reads: Connections,
@@ -182,6 +185,7 @@ impl MySqlStore {
             decode: options.decode,
             callers_clock: options.callers_clock,
             set_aside: Arc::default(),
+            commits: connections(COMMIT_CONNECTIONS, Isolation::ReadCommitted),
             writes: connections(WRITE_CONNECTIONS, Isolation::ReadCommitted),
             leases: connections(LEASE_CONNECTIONS, Isolation::ReadCommitted),
             reads: connections(READ_CONNECTIONS, Isolation::Snapshot),
@@ -231,7 +235,7 @@ impl MySqlStore {
 
     /// Ends all connections, once what they are in the middle of is over.
     pub async fn close(&self) {
-        tokio::join!(self.writes.close(), self.leases.close(), self.reads.close());
+        tokio::join!(self.commits.close(), self.writes.close(), self.leases.close(), self.reads.close());
     }
 
     /// What the time is, in SQL.
@@ -306,7 +310,7 @@ impl Store for MySqlStore {
     }
 
     async fn commit(&self, batch: Arc<Batch>) -> Result<CommitOutcome, StoreError> {
-        commit::commit(&self.writes, self.partitions, self.guards, &batch).await
+        commit::commit(&self.commits, self.partitions, self.guards, &batch).await
     }
 
     async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {

@@ -3,9 +3,12 @@
 //!
 //! Fire times before the first month lie in it, those behind the last one in `later`. A month goes only if nothing in it is live.
 
+use std::collections::BTreeMap;
+
 use punctual_driver::ports::StoreError;
 use sqlx::Row;
 
+use crate::codec::Malformed;
 use crate::mysql::error::Failure;
 use crate::mysql::session::{Connections, Session};
 
@@ -84,6 +87,7 @@ async fn months(session: &mut Session, table: &str) -> Result<Vec<Month>, Failur
 pub(crate) async fn make(connections: &Connections, now_sql: &str) -> Result<usize, StoreError> {
     let mut session = connections.session().await?;
     let made = async {
+        session.lock().await?;
         let now = Month::of(database_ms(&mut session, now_sql).await?);
         let mut made = 0;
         for table in TABLES {
@@ -94,10 +98,14 @@ pub(crate) async fn make(connections: &Connections, now_sql: &str) -> Result<usi
                 session.run_long(format!("ALTER TABLE {table} REORGANIZE PARTITION later INTO ({}, {LATER})", missing.join(", "))).await?;
             }
         }
+        session.unlock().await?;
         Ok(made)
     };
-    let made = made.await;
-    session.done(made)
+    match made.await {
+        Ok(made) => session.done(Ok(made)),
+        // The connection is closed, and the lock is free.
+        Err(failure) => Err(connections.error(failure)),
+    }
 }
 
 /// Drops the months that ended at least `keep` whole months ago, with all their history, and answers with their names. It stops at the first
@@ -112,34 +120,70 @@ pub(crate) async fn drop_old(connections: &Connections, keep: u32, now_sql: &str
 }
 
 async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mut Vec<String>) -> Result<(), Failure> {
+    session.lock().await?;
+    // A statement that changes a table commits by itself; the others do so where it is said.
+    session.run("SET SESSION autocommit = 0".to_owned()).await?;
     let now = Month::of(database_ms(session, now_sql).await?);
     let first_kept = Month(now.0 - i64::from(keep));
-    let old: Vec<_> = months(session, "instances").await?.into_iter().filter(|month| *month < first_kept).collect();
-    for month in old {
+    // Each table's own: a month may have been dropped of some of them when somebody died.
+    let mut old: BTreeMap<Month, Vec<&str>> = BTreeMap::new();
+    for table in TABLES {
+        for month in months(session, table).await?.into_iter().filter(|month| *month < first_kept) {
+            old.entry(month).or_default().push(table);
+        }
+    }
+    for (month, of) in old {
         // Under table locks nothing comes into the month between the look and the drop.
         let tables = TABLES.map(|table| format!("{table} WRITE")).join(", ");
-        session.run_long(format!("LOCK TABLES {tables}, live WRITE, counts WRITE")).await?;
+        session.run_long(format!("LOCK TABLES {tables}, live WRITE, counts WRITE, meta WRITE")).await?;
         let end = Month(month.0 + 1).begins_ms();
         let live = session.rows(format!("SELECT 1 FROM live WHERE fire_time < {end} LIMIT 1")).await?;
         if !live.is_empty() {
             session.run("UNLOCK TABLES".to_owned()).await?;
             return Ok(());
         }
-        let (name, less) = (month.name(), "instances = instances - VALUES(instances)");
-        // What is counted goes with what it counts. A crash in between leaves counts too low, never a row without its month.
-        session
-            .run_long(format!(
-                "INSERT INTO counts (`partition`, state, instances)
-                 SELECT 0, state, COUNT(*) FROM instances PARTITION ({name}) GROUP BY state ON DUPLICATE KEY UPDATE {less}"
-            ))
-            .await?;
-        for table in TABLES {
-            session.run_long(format!("ALTER TABLE {table} DROP PARTITION {name}")).await?;
+        if of.contains(&"instances") {
+            count_off(session, month).await?;
+            session.run_long(format!("ALTER TABLE instances DROP PARTITION {}", month.name())).await?;
+        }
+        // From here on what was counted off is off for good.
+        session.run(format!("DELETE FROM meta WHERE name LIKE '{}%'", note(month))).await?;
+        session.run("COMMIT".to_owned()).await?;
+        for table in of.into_iter().filter(|table| *table != "instances") {
+            session.run_long(format!("ALTER TABLE {table} DROP PARTITION {}", month.name())).await?;
         }
         session.run("UNLOCK TABLES".to_owned()).await?;
-        dropped.push(name);
+        dropped.push(month.name());
     }
     Ok(())
+}
+
+/// How the rows of `meta` begin that say how many instances of a month, by state, are not counted any more though they may still be there.
+fn note(month: Month) -> String {
+    format!("dropping-{}-", month.name())
+}
+
+/// Counts the month's instances no more, and notes how many those were in the same transaction: who comes after a crash counts anew.
+async fn count_off(session: &mut Session, month: Month) -> Result<(), Failure> {
+    let (name, note) = (month.name(), note(month));
+    let mut changes: BTreeMap<u8, i64> = BTreeMap::new();
+    let noted = format!("SELECT CAST(SUBSTRING(name, {}) AS UNSIGNED), value FROM meta WHERE name LIKE '{note}%'", note.len() + 1);
+    for row in &session.rows(noted).await? {
+        let state = row.try_get::<u64, _>(0)?;
+        *changes.entry(u8::try_from(state).map_err(|_| Malformed("no state has this number"))?).or_default() += row.try_get::<i64, _>(1)?;
+    }
+    session.run(format!("DELETE FROM meta WHERE name LIKE '{note}%'")).await?;
+    let counted = format!("SELECT state, COUNT(*) FROM instances PARTITION ({name}) GROUP BY state");
+    for row in &session.rows_long(counted).await? {
+        let (state, count) = (row.try_get::<u8, _>(0)?, row.try_get::<i64, _>(1)?);
+        *changes.entry(state).or_default() -= count;
+        session.run(format!("INSERT INTO meta (name, value) VALUES ('{note}{state}', {count})")).await?;
+    }
+    for (state, change) in changes {
+        let add = "ON DUPLICATE KEY UPDATE instances = instances + VALUES(instances)";
+        session.run(format!("INSERT INTO counts (`partition`, state, instances) VALUES (0, {state}, {change}) {add}")).await?;
+    }
+    session.run("COMMIT".to_owned()).await.map(drop)
 }
 
 async fn database_ms(session: &mut Session, now_sql: &str) -> Result<i64, Failure> {

@@ -121,7 +121,10 @@ async fn documents(session: &mut Session, versions: &[(TaskId, Version)]) -> Res
         return Ok(documents);
     }
     let wanted = tuples(versions, |values, (task, version)| values.unsigned(task.0).unsigned(version.0).done());
-    for row in &session.rows(format!("SELECT task, version, document FROM task_versions WHERE (task, version) IN {wanted}")).await? {
+    for row in &session
+        .rows(format!("SELECT task, version, document FROM task_versions FORCE INDEX (PRIMARY) WHERE (task, version) IN {wanted}"))
+        .await?
+    {
         documents.insert((TaskId(row.try_get(0)?), Version(row.try_get(1)?)), text(row, 2)?);
     }
     Ok(documents)
@@ -216,7 +219,9 @@ impl Found {
                 found.newest.insert(TaskId(row.try_get(0)?), (Version(row.try_get(1)?), text(row, 2)?));
             }
             let states = tuples(&changed, |values, entry| values.unsigned(entry.partition.0).unsigned(entry.task.0).done());
-            let sql = format!("SELECT `partition`, task, fired_until FROM task_states WHERE (`partition`, task) IN {states}");
+            let sql = format!(
+                "SELECT `partition`, task, fired_until FROM task_states FORCE INDEX (PRIMARY) WHERE (`partition`, task) IN {states}"
+            );
             for row in &session.rows(sql).await? {
                 let key = (PartitionId(row.try_get(0)?), TaskId(row.try_get(1)?));
                 found.watermarks.insert(key, row.try_get::<Option<i64>, _>(2)?.map(Timestamp));
@@ -226,7 +231,7 @@ impl Found {
         let cancelled: Vec<_> = cancelled.map(|(instance, _)| instance.0).collect();
         if !cancelled.is_empty() {
             let sql = format!(
-                "SELECT i.id, i.task, i.version, v.document FROM instances i
+                "SELECT i.id, i.task, i.version, v.document FROM instances i FORCE INDEX (instances_by_id)
                  LEFT JOIN task_versions v ON v.task = i.task AND v.version = i.version WHERE i.id IN {}",
                 list(cancelled)
             );

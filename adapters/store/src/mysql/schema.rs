@@ -24,10 +24,10 @@ const MIGRATIONS: &[&[&str]] = &[V1];
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
 
-/// The named lock of those who migrate; a server has one name space for all its databases.
-const LOCK: &str = "CONCAT('punctual:', SHA1(DATABASE()))";
-/// How long one replica waits for another one's migration.
-const LOCK_SECS: u64 = 60;
+/// The named lock of those who change tables; a server has one name space for all its databases.
+pub(crate) const LOCK: &str = "CONCAT('punctual:', SHA1(DATABASE()))";
+/// How long one replica waits for another one's change.
+pub(crate) const LOCK_SECS: u64 = 60;
 /// How long a statement of a migration may take.
 const DDL_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -214,13 +214,18 @@ pub(crate) async fn migrate(database: &Database, connection: &mut MySqlConnectio
     let error = |failure| database.error(failure);
     let taken = number(connection, format!("SELECT CAST(GET_LOCK({LOCK}, {LOCK_SECS}) AS SIGNED)")).await.map_err(error)?;
     if taken != Some(1) {
-        let reason = format!("another replica has been migrating it for more than {LOCK_SECS} s");
-        return Err(StoreError::Busy { database: database.name(), reason });
+        return Err(taken_too_long(database));
     }
     let migrated = locked(database, connection, partitions).await;
     // It goes with the connection, whatever happens here.
     let _ = number(connection, format!("SELECT CAST(RELEASE_LOCK({LOCK}) AS SIGNED)")).await;
     migrated
+}
+
+/// Another one has had the lock for too long.
+pub(crate) fn taken_too_long(database: &Database) -> StoreError {
+    let reason = format!("another replica has been changing its tables for more than {LOCK_SECS} s");
+    StoreError::Busy { database: database.name(), reason }
 }
 
 async fn locked(database: &Database, connection: &mut MySqlConnection, partitions: u16) -> Result<u16, StoreError> {

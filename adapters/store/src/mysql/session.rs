@@ -1,8 +1,9 @@
 //! Connections: how they are made, and that none is used again of which nobody knows what it is in the middle of.
 //!
-//! Three pools, so that nobody waits behind somebody slower: one for the owner's writes, one for beats and leases, which must not wait for
-//! a long commit, and one for reads. Every statement has a limit in time. A connection on which one ran out, or whose user went away in the
-//! middle, is closed: the server rolls its transaction back then, and at the latest after [`IDLE_TIMEOUT_SECS`].
+//! Four pools, so that nobody waits behind somebody slower: one for the owner's commits, one for beats and leases, which must not wait for
+//! a long commit, one for what others write, who take turns, and one for reads. Every statement has a limit in time. A connection on which
+//! one ran out, or whose user went away in the middle, is closed: the server rolls its transaction back then, and at the latest after
+//! [`IDLE_TIMEOUT_SECS`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use crate::mysql::error::{Database, Failure};
+use crate::mysql::schema;
 
 /// How long a statement may take.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -204,6 +206,21 @@ impl Session {
         Ok(())
     }
 
+    /// Waits for the named lock of those who change tables. It goes with the connection, or with [`Session::unlock`].
+    pub(crate) async fn lock(&mut self) -> Result<(), Failure> {
+        let sql = format!("SELECT CAST(GET_LOCK({}, {}) AS SIGNED)", schema::LOCK, schema::LOCK_SECS);
+        let rows = self.rows_long(sql).await?;
+        match rows.first().map(|row| row.try_get::<Option<i64>, _>(0)).transpose()?.flatten() {
+            Some(1) => Ok(()),
+            _ => Err(schema::taken_too_long(&self.database).into()),
+        }
+    }
+
+    /// Gives the named lock back.
+    pub(crate) async fn unlock(&mut self) -> Result<(), Failure> {
+        self.rows(format!("SELECT RELEASE_LOCK({})", schema::LOCK)).await.map(drop)
+    }
+
     /// Runs statements one after another; how many rows they found together.
     pub(crate) async fn run_all(&mut self, statements: Vec<String>) -> Result<u64, Failure> {
         let mut found = 0;
@@ -233,6 +250,12 @@ impl Session {
     pub(crate) async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, Failure> {
         let ran = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.connection());
         Ok(timeout(STATEMENT_TIMEOUT, ran).await.map_err(|_| Failure::Timeout)??)
+    }
+
+    /// Runs a statement that reads much; the rows that it answers.
+    pub(crate) async fn rows_long(&mut self, sql: String) -> Result<Vec<MySqlRow>, Failure> {
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.connection());
+        Ok(timeout(LONG_TIMEOUT, ran).await.map_err(|_| Failure::Timeout)??)
     }
 
     /// Gives the connection back: nothing is open on it.

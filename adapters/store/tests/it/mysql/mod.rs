@@ -2,6 +2,7 @@
 
 mod faults;
 mod guards;
+mod plans;
 mod server;
 
 use std::sync::OnceLock;

@@ -152,7 +152,8 @@ fn months_are_made_ahead_and_dropped_whole_unless_something_in_them_lives() {
             server()
                 .run(&format!(
                     "ALTER TABLE {name}.{table} REORGANIZE PARTITION {first} INTO (PARTITION m200001 VALUES LESS THAN (949363200000), \
-                     PARTITION m200002 VALUES LESS THAN (951868800000), PARTITION {definition});"
+                     PARTITION m200002 VALUES LESS THAN (951868800000), PARTITION m200003 VALUES LESS THAN (954547200000), \
+                     PARTITION {definition});"
                 ))
                 .expect("older months");
         }
@@ -173,7 +174,22 @@ fn months_are_made_ahead_and_dropped_whole_unless_something_in_them_lives() {
         let mut batch = owner.batch();
         batch.updates = vec![ended(&february, State::Succeeded, START)];
         commit(&store, batch).await;
-        assert_eq!(store.drop_months(2).await.expect("dropped"), ["m200002"]);
+        // As if somebody had died before February was dropped, and somebody else when March was half gone.
+        server()
+            .run(&format!(
+                "USE {name}; INSERT INTO counts VALUES (0, 10, -1) ON DUPLICATE KEY UPDATE instances = instances - 1;
+                 INSERT INTO meta VALUES ('dropping-m200002-10', 1), ('dropping-m200003-10', 7);
+                 ALTER TABLE outputs DROP PARTITION m200002; ALTER TABLE instances DROP PARTITION m200003;"
+            ))
+            .expect("half a drop");
+        assert_eq!(store.drop_months(2).await.expect("dropped"), ["m200002", "m200003"]);
+        let left = server()
+            .run(&format!(
+                "SELECT COUNT(*) FROM {name}.meta WHERE name LIKE 'dropping%' UNION ALL
+                 SELECT COUNT(*) FROM information_schema.partitions WHERE table_schema = '{name}' AND partition_name LIKE 'm2000%';"
+            ))
+            .expect("counts");
+        assert_eq!(left, "0\n0\n");
         assert_eq!(store.counts().await.expect("counts"), [(State::Succeeded, 1)]);
         assert!(store.instance(today.id).await.expect("an answer").is_some());
     });
