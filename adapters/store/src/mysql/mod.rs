@@ -27,7 +27,7 @@ use punctual_driver::ports::{
     TaskDocument, TaskView, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{Connection, MySqlConnection, Row};
+use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
 
 use crate::Decode;
 use crate::guards::Guards;
@@ -139,6 +139,8 @@ fn parse(url: &str) -> Result<(Database, MySqlConnectOptions), StoreError> {
     }
     // Text is bytes here, and literals are written so that they mean the same in every mode.
     let options = options.timezone("+00:00".to_owned()).statement_cache_capacity(0);
+    // A statement has whole batches in it, with payloads and keys: a slow one is nothing to log.
+    let options = options.disable_statement_logging();
     Ok((Database::new(&options), options))
 }
 
