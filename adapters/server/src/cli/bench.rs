@@ -51,10 +51,7 @@ impl BenchArgs {
             bench::seed_idle(self.tasks, db).await?;
             return Ok(Exit::Done);
         }
-        anyhow::ensure!(
-            self.database.is_none() || self.scenario != Scenario::Idle,
-            "the idle scenario is measured with SQLite only"
-        );
+        anyhow::ensure!(self.database.is_none() || self.scenario != Scenario::Idle, "the idle scenario is measured with SQLite only");
         let temporary = tempfile::tempdir()?;
         let db = self.db.clone().unwrap_or_else(|| temporary.path().join("bench.db"));
         anyhow::ensure!(!db.exists(), "{} exists; a bench needs a database of its own", db.display());
