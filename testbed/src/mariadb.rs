@@ -43,9 +43,8 @@ impl MariaDb {
             "--auth-root-authentication-method=normal".to_owned(),
             "--skip-test-db".to_owned(),
             format!("--tmpdir={}", temporary.display()),
-            format!("--user={}", user()),
         ];
-        output("mariadb-install-db", &install)?;
+        output("mariadb-install-db", &[install.to_vec(), as_root()].concat())?;
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut database = MariaDb { folder, port: free_port(), options, server: None };
         database.start_again()?;
@@ -173,7 +172,6 @@ impl MariaDb {
             format!("--socket={}", folder.join("socket").display()),
             format!("--pid-file={}", folder.join("pid").display()),
             format!("--port={}", self.port),
-            format!("--user={}", user()),
             format!("--tmpdir={}", folder.join("tmp").display()),
             "--bind-address=127.0.0.1".to_owned(),
             "--skip-name-resolve".to_owned(),
@@ -183,6 +181,7 @@ impl MariaDb {
             "--max-connections=300".to_owned(),
             "--character-set-server=utf8mb4".to_owned(),
         ];
+        arguments.extend(as_root());
         arguments.extend(self.options.iter().cloned());
         self.server = Some(Server::start("mariadbd", &arguments, self.port, &folder.join("log"))?);
         // It listens a little before it takes connections in.
@@ -197,7 +196,9 @@ impl MariaDb {
     }
 }
 
-/// Whom the server runs as: it refuses to be root unless told.
-fn user() -> String {
-    std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "root".to_owned())
+/// The server refuses to be root unless told.
+fn as_root() -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    if is_root { vec!["--user=root".to_owned()] } else { Vec::new() }
 }
