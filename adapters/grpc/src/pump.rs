@@ -3,56 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use punctual_core::protocol::{ToScheduler, ToWorker};
-use punctual_proto::connection::{ConnectionError, SchedulerSide, WorkerSide};
-use punctual_proto::frame::Frame;
-use punctual_proto::wire::{ToSchedulerFrame, ToWorkerFrame};
+use punctual_proto::connection::{ConnectionError, Side};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 use crate::limits::MESSAGES_PER_FRAME_MAX;
 use crate::status;
-
-/// One side of a connection.
-pub(crate) trait Side: Send {
-    type Incoming: Frame + 'static;
-    type Outgoing: Frame + 'static;
-    type In: Send;
-    type Out: Send;
-    fn receive(&mut self, frame: Self::Incoming) -> Result<Vec<Self::In>, ConnectionError>;
-    fn send(&mut self, messages: Vec<Self::Out>) -> Result<Vec<Self::Outgoing>, ConnectionError>;
-}
-
-impl Side for SchedulerSide {
-    type Incoming = ToSchedulerFrame;
-    type Outgoing = ToWorkerFrame;
-    type In = ToScheduler;
-    type Out = ToWorker;
-
-    fn receive(&mut self, frame: ToSchedulerFrame) -> Result<Vec<ToScheduler>, ConnectionError> {
-        SchedulerSide::receive(self, frame)
-    }
-
-    fn send(&mut self, messages: Vec<ToWorker>) -> Result<Vec<ToWorkerFrame>, ConnectionError> {
-        SchedulerSide::send(self, messages)
-    }
-}
-
-impl Side for WorkerSide {
-    type Incoming = ToWorkerFrame;
-    type Outgoing = ToSchedulerFrame;
-    type In = ToWorker;
-    type Out = ToScheduler;
-
-    fn receive(&mut self, frame: ToWorkerFrame) -> Result<Vec<ToWorker>, ConnectionError> {
-        WorkerSide::receive(self, frame)
-    }
-
-    fn send(&mut self, messages: Vec<ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
-        WorkerSide::send(self, messages)
-    }
-}
 
 /// Why a stream is over.
 #[derive(Debug)]

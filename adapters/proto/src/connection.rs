@@ -137,6 +137,73 @@ impl WorkerSide {
     }
 }
 
+/// One side of a connection, whichever it is: for whoever moves the bytes.
+pub trait Side: Send {
+    /// The frames that come.
+    type Incoming: Frame + 'static;
+    /// The frames that go.
+    type Outgoing: Frame + 'static;
+    /// The messages that come.
+    type In: Send;
+    /// The messages that go.
+    type Out: Send;
+
+    /// Takes a frame in; the messages that it carries.
+    ///
+    /// # Errors
+    ///
+    /// The connection is of no use any more.
+    fn receive(&mut self, frame: Self::Incoming) -> Result<Vec<Self::In>, ConnectionError>;
+
+    /// The frames that carry these messages.
+    ///
+    /// # Errors
+    ///
+    /// The other side would be bound to refuse one of them.
+    fn send(&mut self, messages: Vec<Self::Out>) -> Result<Vec<Self::Outgoing>, ConnectionError>;
+
+    /// What came and was not for this side.
+    fn dropped(&self) -> Dropped;
+}
+
+impl Side for SchedulerSide {
+    type Incoming = ToSchedulerFrame;
+    type Outgoing = ToWorkerFrame;
+    type In = protocol::ToScheduler;
+    type Out = protocol::ToWorker;
+
+    fn receive(&mut self, frame: ToSchedulerFrame) -> Result<Vec<protocol::ToScheduler>, ConnectionError> {
+        SchedulerSide::receive(self, frame)
+    }
+
+    fn send(&mut self, messages: Vec<protocol::ToWorker>) -> Result<Vec<ToWorkerFrame>, ConnectionError> {
+        SchedulerSide::send(self, messages)
+    }
+
+    fn dropped(&self) -> Dropped {
+        SchedulerSide::dropped(self)
+    }
+}
+
+impl Side for WorkerSide {
+    type Incoming = ToWorkerFrame;
+    type Outgoing = ToSchedulerFrame;
+    type In = protocol::ToWorker;
+    type Out = protocol::ToScheduler;
+
+    fn receive(&mut self, frame: ToWorkerFrame) -> Result<Vec<protocol::ToWorker>, ConnectionError> {
+        WorkerSide::receive(self, frame)
+    }
+
+    fn send(&mut self, messages: Vec<protocol::ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
+        WorkerSide::send(self, messages)
+    }
+
+    fn dropped(&self) -> Dropped {
+        WorkerSide::dropped(self)
+    }
+}
+
 /// What both sides do with a frame that arrives.
 #[derive(Clone, Debug, Default)]
 struct Incoming {

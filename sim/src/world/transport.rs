@@ -10,13 +10,11 @@ use bytes::BytesMut;
 use madsim::net::{TcpListener, TcpStream};
 use madsim::time::sleep;
 use punctual_core::ids::ConnectionId;
-use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Monotonic};
 use punctual_driver::alarm::Alarm;
 use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode, ToWorkerNode};
-use punctual_proto::connection::{ConnectionError, SchedulerSide, WorkerSide};
-use punctual_proto::frame::{Frame, decode, encode};
-use punctual_proto::wire::{ToSchedulerFrame, ToWorkerFrame};
+use punctual_proto::connection::{SchedulerSide, Side, WorkerSide};
+use punctual_proto::frame::{decode, encode};
 use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -31,56 +29,6 @@ const REDIAL_AFTER: Duration = Duration::from_millis(REDIAL_AFTER_MS);
 /// Where a scheduler listens.
 pub(super) fn address(scheduler: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 1, 1 + scheduler as u8], 7_000))
-}
-
-/// One side of a connection, as the pump sees it.
-trait Side {
-    type Incoming: Frame;
-    type Outgoing: Frame;
-    type In: Send;
-    type Out: Send;
-    fn receive(&mut self, frame: Self::Incoming) -> Result<Vec<Self::In>, ConnectionError>;
-    fn send(&mut self, messages: Vec<Self::Out>) -> Result<Vec<Self::Outgoing>, ConnectionError>;
-    /// How many frames came that had come before.
-    fn repeated(&self) -> u64;
-}
-
-impl Side for SchedulerSide {
-    type Incoming = ToSchedulerFrame;
-    type Outgoing = ToWorkerFrame;
-    type In = ToScheduler;
-    type Out = ToWorker;
-
-    fn receive(&mut self, frame: ToSchedulerFrame) -> Result<Vec<ToScheduler>, ConnectionError> {
-        SchedulerSide::receive(self, frame)
-    }
-
-    fn send(&mut self, messages: Vec<ToWorker>) -> Result<Vec<ToWorkerFrame>, ConnectionError> {
-        SchedulerSide::send(self, messages)
-    }
-
-    fn repeated(&self) -> u64 {
-        self.dropped().repeated_frames
-    }
-}
-
-impl Side for WorkerSide {
-    type Incoming = ToWorkerFrame;
-    type Outgoing = ToSchedulerFrame;
-    type In = ToWorker;
-    type Out = ToScheduler;
-
-    fn receive(&mut self, frame: ToWorkerFrame) -> Result<Vec<ToWorker>, ConnectionError> {
-        WorkerSide::receive(self, frame)
-    }
-
-    fn send(&mut self, messages: Vec<ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
-        WorkerSide::send(self, messages)
-    }
-
-    fn repeated(&self) -> u64 {
-        self.dropped().repeated_frames
-    }
 }
 
 /// Takes workers' connections in, for as long as the node lives.
@@ -173,12 +121,12 @@ async fn pump<S, D, F, E>(
                         Ok(None) => break,
                         Err(_) => return,
                     };
-                    let repeated = side.repeated();
+                    let repeated = side.dropped().repeated_frames;
                     let Ok(messages) = side.receive(frame) else {
                         env.probe("frame.missed");
                         return;
                     };
-                    if side.repeated() > repeated {
+                    if side.dropped().repeated_frames > repeated {
                         env.probe("frame.repeated");
                     }
                     if !messages.is_empty() && deliver(messages).await.is_err() {
