@@ -125,12 +125,6 @@ impl Env {
         self.recorder.close();
     }
 
-    /// Tasks of the runtime and what they share hold each other: what is big is let go of at the end of a run.
-    pub(super) fn let_go(&self) {
-        *lock(&self.database) = bank::database(&self.plan, Recorder::default(), &[]);
-        lock(&self.inboxes).clear();
-    }
-
     /// Counts that this was come through.
     pub(super) fn probe(&self, name: &'static str) {
         debug_assert!(crate::bank::PROBES.contains(&name), "{name} is not in the catalogue");

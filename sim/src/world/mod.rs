@@ -43,9 +43,7 @@ pub fn run(plan: &Plan, flaws: &[Flaw]) -> Outcome {
         thread.spawn(move || {
             Outcome::of(&flaws, &recorder, || {
                 let env = simulate(plan, &flaws, recorder.clone());
-                let counted = Counted { probes: env.probes(), hits: store_hits(&lock(&env.database), &flaws) };
-                env.let_go();
-                counted
+                Counted { probes: env.probes(), hits: store_hits(&lock(&env.database), &flaws) }
             })
         })
     };
