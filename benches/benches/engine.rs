@@ -52,6 +52,7 @@ impl Pair {
         let config = scheduler::Config {
             replica: ReplicaId(Arc::from("bench")),
             partitions: PARTITIONS,
+            commits_at_once: 1,
             misfire_threshold: limits::MISFIRE_THRESHOLD,
         };
         let now = Now { wall: Timestamp(0), monotonic: Monotonic(0) };

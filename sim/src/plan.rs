@@ -73,6 +73,13 @@ pub struct Knobs {
     pub semi_synchronous: bool,
     /// Whether there is somebody who wakes owners up when something comes into their inbox; else they find it by reading.
     pub wake_ups: bool,
+    /// How many commits of a scheduler may be under way at once, at least 1.
+    #[serde(default = "one_commit")]
+    pub commits_at_once: usize,
+}
+
+const fn one_commit() -> usize {
+    1
 }
 
 /// A task and how its handler behaves.
@@ -328,7 +335,7 @@ pub enum Selector {
 impl Default for Knobs {
     /// A quiet world.
     fn default() -> Self {
-        Knobs { network_ms: (1, 5), database_ms: (1, 5), replica_lag_ms: 0, semi_synchronous: true, wake_ups: true }
+        Knobs { network_ms: (1, 5), database_ms: (1, 5), replica_lag_ms: 0, semi_synchronous: true, wake_ups: true, commits_at_once: 1 }
     }
 }
 

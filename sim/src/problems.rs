@@ -101,6 +101,10 @@ impl Check<'_> {
         self.at_most("knobs.network_ms", knobs.network_ms.1, NETWORK_MS_MAX);
         self.at_most("knobs.database_ms", knobs.database_ms.1, DATABASE_MS_MAX);
         self.at_most("knobs.replica_lag_ms", knobs.replica_lag_ms, REPLICA_LAG_MS_MAX);
+        if knobs.commits_at_once == 0 {
+            self.refuse("knobs.commits_at_once", "there must be at least 1");
+        }
+        self.at_most("knobs.commits_at_once", knobs.commits_at_once as u64, u64::from(limits::PARTITIONS_MAX));
         self.at_most("horizon_ms", self.plan.horizon_ms, HORIZON_MS_MAX);
         if !(0..=STARTS_AT_MAX).contains(&self.plan.starts_at) {
             self.refuse("starts_at", format!("it must be 0 to {STARTS_AT_MAX}: 1970 to 2200"));

@@ -149,6 +149,7 @@ fn knobs(draw: &mut Draw, families: &BTreeSet<Family>) -> Knobs {
         replica_lag_ms: draw.between(5, 200),
         semi_synchronous: !families.contains(&Family::DbLostTail),
         wake_ups: true,
+        commits_at_once: 2,
     }
 }
 

@@ -253,6 +253,7 @@ impl<F: FnMut(&Plan) -> bool, P: FnMut(&Progress)> Shrinker<F, P> {
         self.change(|plan| plan.knobs.replica_lag_ms = quiet.replica_lag_ms);
         self.change(|plan| plan.knobs.semi_synchronous = quiet.semi_synchronous);
         self.change(|plan| plan.knobs.wake_ups = quiet.wake_ups);
+        self.change(|plan| plan.knobs.commits_at_once = quiet.commits_at_once);
     }
 }
 

@@ -170,5 +170,6 @@ fn draw_knobs(draw: &mut Draw, families: &BTreeSet<Family>) -> Knobs {
         replica_lag_ms: if semi_synchronous { *draw.pick(&[0, 0, 5, 50, 1_000]) } else { *draw.pick(&[50, 500, 2_000]) },
         semi_synchronous,
         wake_ups: draw.chance(800) || families.contains(&Family::WakeUps),
+        commits_at_once: *draw.pick(&[1, 2, 3]),
     }
 }

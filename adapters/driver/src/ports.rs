@@ -203,6 +203,11 @@ pub trait Store: Send + Sync + 'static {
     /// How many partitions the store was laid out for.
     fn partitions(&self) -> u16;
 
+    /// How many commits it carries out at once: more than one where those that share no partition don't wait for each other.
+    fn commits_at_once(&self) -> usize {
+        1
+    }
+
     /// Says that this replica is alive for another `ttl`, and tells who else is.
     fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> impl Future<Output = Result<Beat, StoreError>> + Send;
 

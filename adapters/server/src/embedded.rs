@@ -36,6 +36,7 @@ impl Embedded {
         let config = scheduler::Config {
             replica: ReplicaId(Arc::from(format!("local-{}", std::process::id()))),
             partitions: store.partitions(),
+            commits_at_once: store.commits_at_once(),
             misfire_threshold: limits::MISFIRE_THRESHOLD,
         };
         let scheduler_task =

@@ -416,7 +416,7 @@ impl Scheduler {
         } else if let Some(live) = self.instances.get_mut(&id).filter(|live| live.row.fence == fence && !live.row.state.is_terminal()) {
             live.stray = Some(connection);
         } else if self.is_owned(id.partition())
-            && !self.is_being_ended(id)
+            && !self.lanes.is_ending(id)
             && self.instances.get(&id).is_none_or(|live| live.row.fence != fence)
         {
             self.fence_seen(id.partition(), fence);
@@ -480,7 +480,7 @@ impl Scheduler {
     fn finished(&mut self, connection: ConnectionId, report: Report) {
         let Report { instance: id, fence, end, code, detail, output } = report;
         let partition = id.partition();
-        if !self.is_owned(partition) || self.is_being_ended(id) {
+        if !self.is_owned(partition) || self.lanes.is_ending(id) {
             // Another owner's, still being read, or on its way into the store: the worker will repeat it if need be.
             return;
         }
@@ -512,7 +512,7 @@ impl Scheduler {
         // It was taken for never received and has run all the same.
         live.row.attempt += u32::from(was_returned);
         if !output.bytes.is_empty() || output.dropped > 0 {
-            self.pending.outputs.push(AttemptOutput { instance: id, attempt: live.row.attempt, output });
+            self.lanes.pending(partition).outputs.push(AttemptOutput { instance: id, attempt: live.row.attempt, output });
         }
         if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.
@@ -629,7 +629,7 @@ impl Scheduler {
         let was_created = transition.from == Some(State::Created);
         live.row.due_at = None;
         let applied = std::mem::take(&mut live.cancel_requests);
-        self.pending.applied.extend(applied.into_iter().map(|entry| (id.partition(), entry)));
+        self.lanes.pending(id.partition()).applied.extend(applied.into_iter().map(|entry| (id.partition(), entry)));
         if let Some(key) = live.timer.take() {
             self.instance_timers.cancel(key);
         }

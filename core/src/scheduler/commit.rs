@@ -1,4 +1,7 @@
 //! The way to the store: what is to be written gathers while a commit is in flight, and what rests on it is held until it is through.
+//!
+//! There are as many lanes as the store carries out commits at once. A partition has one lane, so that its commits follow each other, and
+//! those that are in flight together touch nothing of each other's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use crate::protocol::ToWorker;
 use crate::scheduler::{Alert, Command, Scheduler};
 use crate::time::Timestamp;
 
-/// What the next batch will hold.
+/// What the next batch of a lane will hold.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// Instances whose row has changed, in the order of their first change.
@@ -48,7 +51,7 @@ impl Held {
 
 /// The commit that is under way.
 #[derive(Debug)]
-pub(super) struct InFlight {
+struct InFlight {
     id: CommitId,
     partitions: Vec<PartitionId>,
     /// Instances whose end it writes; they are not in memory any more.
@@ -59,7 +62,7 @@ pub(super) struct InFlight {
 
 impl Pending {
     /// About how many rows the batch will have.
-    pub(super) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.instances.len()
             + self.tasks.len()
             + self.removed_tasks.len()
@@ -69,7 +72,7 @@ impl Pending {
     }
 
     /// Whether there is nothing to write and nothing held.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.rows() == 0 && self.held.is_empty()
     }
 
@@ -85,7 +88,7 @@ impl Pending {
     }
 
     /// Forgets what concerns a partition. Its instances and tasks are gone from memory, and are passed over when the batch is made.
-    pub(super) fn forget(&mut self, id: PartitionId) {
+    fn forget(&mut self, id: PartitionId) {
         self.instances.retain(|instance| instance.partition() != id);
         self.removed_tasks.retain(|(partition, ..)| *partition != id);
         self.occurrences.retain(|(partition, _)| *partition != id);
@@ -95,9 +98,72 @@ impl Pending {
     }
 }
 
+/// One commit after the other.
+#[derive(Debug, Default)]
+struct Lane {
+    pending: Pending,
+    in_flight: Option<InFlight>,
+}
+
+/// All lanes. A partition's is that of its number, counted around.
+#[derive(Debug)]
+pub(super) struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    /// So many, but at least one.
+    pub(super) fn new(count: usize) -> Self {
+        Lanes((0..count.max(1)).map(|_| Lane::default()).collect())
+    }
+
+    fn place(&self, partition: PartitionId) -> usize {
+        usize::from(partition.0) % self.0.len()
+    }
+
+    /// What the next batch with this partition in it will hold.
+    pub(super) fn pending(&mut self, partition: PartitionId) -> &mut Pending {
+        let place = self.place(partition);
+        &mut self.0[place].pending
+    }
+
+    /// About how many rows the next batches will have.
+    pub(super) fn rows(&self) -> usize {
+        self.0.iter().map(|lane| lane.pending.rows()).sum()
+    }
+
+    /// Whether nothing is being written or is to be.
+    pub(super) fn are_idle(&self) -> bool {
+        self.0.iter().all(|lane| lane.in_flight.is_none() && lane.pending.is_empty())
+    }
+
+    /// Whether anything of a partition is being written, or is to be.
+    pub(super) fn has_something_to_write(&self, id: PartitionId) -> bool {
+        let Lane { pending, in_flight } = &self.0[self.place(id)];
+        in_flight.as_ref().is_some_and(|in_flight| in_flight.partitions.contains(&id)) || pending.concerns(id)
+    }
+
+    /// Whether a commit in flight writes this instance's end.
+    pub(super) fn is_ending(&self, id: InstanceId) -> bool {
+        self.0[self.place(id.partition())].in_flight.as_ref().is_some_and(|in_flight| in_flight.ended.contains(&id))
+    }
+
+    /// Forgets what concerns a partition.
+    pub(super) fn forget(&mut self, id: PartitionId) {
+        let place = self.place(id);
+        let Lane { pending, in_flight } = &mut self.0[place];
+        pending.forget(id);
+        if let Some(in_flight) = in_flight {
+            in_flight.forget(id);
+        }
+    }
+
+    fn take_in_flight(&mut self, commit: CommitId) -> Option<InFlight> {
+        self.0.iter_mut().find_map(|lane| lane.in_flight.take_if(|in_flight| in_flight.id == commit))
+    }
+}
+
 impl InFlight {
     /// What the commit still justifies is not said any more for this partition.
-    pub(super) fn forget(&mut self, id: PartitionId) {
+    fn forget(&mut self, id: PartitionId) {
         self.partitions.retain(|partition| *partition != id);
         self.held.retain(|held| held.partition() != id);
         self.ended.retain(|instance| instance.partition() != id);
@@ -113,7 +179,7 @@ impl Scheduler {
             probe!("commit.folded");
         } else {
             live.is_dirty = true;
-            self.pending.instances.push(id);
+            self.lanes.pending(id.partition()).instances.push(id);
         }
     }
 
@@ -122,7 +188,8 @@ impl Scheduler {
         let task = self.tasks.get_mut(&id).expect("marked tasks are known");
         if !task.is_dirty {
             task.is_dirty = true;
-            self.pending.tasks.push(id);
+            let partition = task.partition;
+            self.lanes.pending(partition).tasks.push(id);
         }
     }
 
@@ -131,7 +198,7 @@ impl Scheduler {
         if guard!(Guard::SpeakAfterCommit, false) {
             return self.send_assignment(id, fence, connection);
         }
-        self.pending.held.push(Held::Assign(id, fence, connection));
+        self.lanes.pending(id.partition()).held.push(Held::Assign(id, fence, connection));
     }
 
     /// Sends a message once what it rests on is committed.
@@ -139,30 +206,27 @@ impl Scheduler {
         if guard!(Guard::SpeakAfterCommit, false) {
             return self.send(connection, message);
         }
-        self.pending.held.push(Held::Send(partition, connection, message));
+        self.lanes.pending(partition).held.push(Held::Send(partition, connection, message));
     }
 
     /// Raises an alert once what it speaks of is committed.
     pub(super) fn hold_alert(&mut self, partition: PartitionId, alert: Alert) {
-        self.pending.held.push(Held::Alert(partition, alert));
+        self.lanes.pending(partition).held.push(Held::Alert(partition, alert));
     }
 
-    /// Whether anything of a partition is being written, or is to be.
-    pub(super) fn has_something_to_write(&self, id: PartitionId) -> bool {
-        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.partitions.contains(&id)) || self.pending.concerns(id)
+    /// Hands out the next batch of each lane, unless one is in flight or there is nothing to write.
+    pub(super) fn start_commits(&mut self) {
+        for lane in 0..self.lanes.0.len() {
+            self.start_commit(lane);
+        }
     }
 
-    /// Whether the commit in flight writes this instance's end.
-    pub(super) fn is_being_ended(&self, id: InstanceId) -> bool {
-        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.ended.contains(&id))
-    }
-
-    /// Hands the next batch out, unless one is in flight or there is nothing to write.
-    pub(super) fn start_commit(&mut self) {
-        if self.in_flight.is_some() || self.pending.is_empty() {
+    fn start_commit(&mut self, lane: usize) {
+        let Lane { pending, in_flight } = &mut self.lanes.0[lane];
+        if in_flight.is_some() || pending.is_empty() {
             return;
         }
-        let pending = std::mem::take(&mut self.pending);
+        let pending = std::mem::take(pending);
         let mut batch = Batch { id: CommitId(self.next_commit), replica: self.config.replica.clone(), ..Batch::default() };
         let mut partitions = BTreeSet::new();
         let mut ended = FxHashSet::default();
@@ -202,7 +266,7 @@ impl Scheduler {
             batch.leases.push(LeaseCheck { partition: *id, epoch, commit_seq, sequence });
         }
         self.next_commit += 1;
-        self.in_flight = Some(InFlight {
+        self.lanes.0[lane].in_flight = Some(InFlight {
             id: batch.id,
             partitions: partitions.into_iter().collect(),
             ended,
@@ -236,7 +300,7 @@ impl Scheduler {
     }
 
     pub(super) fn commit_finished(&mut self, commit: CommitId, outcome: CommitOutcome) {
-        let Some(in_flight) = self.in_flight.take_if(|in_flight| in_flight.id == commit) else { return };
+        let Some(in_flight) = self.lanes.take_in_flight(commit) else { return };
         let InFlight { partitions, applied, held, .. } = in_flight;
         self.inbox.forget(applied.into_iter().map(|(_, id)| id));
         let mut is_refused = false;

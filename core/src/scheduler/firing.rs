@@ -421,7 +421,7 @@ impl Scheduler {
         let partition = self.tasks[&task].partition;
         let misfire::Run { first, last, count, outcome } = run;
         let occurrence = Occurrence { task, version, first, last, count, outcome, instance, at: self.now.wall };
-        self.pending.occurrences.push((partition, occurrence));
+        self.lanes.pending(partition).occurrences.push((partition, occurrence));
     }
 }
 

@@ -42,7 +42,7 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use attempts::WorkerView;
 use attempts::Workers;
-use commit::{InFlight, Pending};
+use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
 
 /// What can be set. Everything else is in [`limits`].
@@ -52,6 +52,8 @@ pub struct Config {
     pub replica: ReplicaId,
     /// How many partitions the store was laid out for.
     pub partitions: u16,
+    /// How many commits the store carries out at once, at least 1; those that are under way together have no partition in common.
+    pub commits_at_once: usize,
     /// A fire time that is later than this was missed.
     pub misfire_threshold: Millis,
 }
@@ -386,8 +388,7 @@ pub struct Scheduler {
     loop_timers: Wheel<TaskId>,
     /// Delayed and retrying instances, by the monotonic clock.
     instance_timers: Wheel<InstanceId>,
-    pending: Pending,
-    in_flight: Option<InFlight>,
+    lanes: Lanes,
     next_commit: u64,
     inbox: requests::Inbox,
     housekeeping_at: Monotonic,
@@ -422,8 +423,7 @@ impl Scheduler {
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
-            pending: Pending::default(),
-            in_flight: None,
+            lanes: Lanes::new(config.commits_at_once),
             next_commit: 1,
             inbox: requests::Inbox::default(),
             housekeeping_at: now.monotonic,
@@ -546,7 +546,7 @@ impl Scheduler {
             self.assign_ready();
         }
         self.read_inbox();
-        self.start_commit();
+        self.start_commits();
         self.hand_over();
         self.finish_shutdown();
     }
@@ -562,7 +562,7 @@ impl Scheduler {
 
     /// Whether instances that exist may go on.
     fn has_room_to_write(&self) -> bool {
-        self.phase == Phase::Working && self.pending.rows() < limits::BATCH_ROWS_MAX
+        self.phase == Phase::Working && self.lanes.rows() < limits::BATCH_ROWS_MAX
     }
 
     fn set_now(&mut self, now: Now) {
@@ -586,7 +586,7 @@ impl Scheduler {
     }
 
     fn finish_shutdown(&mut self) {
-        if self.phase == Phase::ShuttingDown && self.in_flight.is_none() && self.pending.is_empty() {
+        if self.phase == Phase::ShuttingDown && self.lanes.are_idle() {
             let leases = self.owned_leases();
             self.commands.push_back(Command::ReleaseLeases { leases, leaves: true });
             self.commands.push_back(Command::Stopped);

@@ -289,7 +289,8 @@ impl Scheduler {
             return;
         }
         let leaving = self.leases().filter(|(_, partition)| partition.phase == Phase::Leaving).map(|(id, partition)| (id, partition.epoch));
-        let leases: Vec<_> = leaving.filter(|(id, _)| !self.has_something_to_write(*id)).collect();
+        let mut leases: Vec<_> = leaving.collect();
+        leases.retain(|(id, _)| !self.lanes.has_something_to_write(*id));
         for (id, _) in &leases {
             probe!("partition.handed_over");
             self.forget_partition(*id);
@@ -584,10 +585,7 @@ impl Scheduler {
         });
         self.ready.retain(|instance| instance.partition() != id);
         self.workers.forget(|instance| instance.partition() == id);
-        self.pending.forget(id);
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.forget(id);
-        }
+        self.lanes.forget(id);
         self.inbox.forget_partition(id);
     }
 }

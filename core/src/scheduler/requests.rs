@@ -112,7 +112,7 @@ impl Scheduler {
             && let Some(entry) = self.inbox.backlog.pop_front()
         {
             if let Some(applied) = self.apply(entry) {
-                self.pending.applied.push(applied);
+                self.lanes.pending(applied.0).applied.push(applied);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Scheduler {
     ) {
         let removed = self.removed.remove(&id);
         // One batch must not say both; what it would say last is not what counts.
-        self.pending.removed_tasks.retain(|(_, removed, _)| *removed != id);
+        self.lanes.pending(partition).removed_tasks.retain(|(_, removed, _)| *removed != id);
         let fired_until = removed.as_ref().map_or(fired_until, |removed| removed.fired_until.max(fired_until));
         let next_fire = if definition.enabled && version == Version(1) {
             misfire::first(&definition.trigger, at)
@@ -259,7 +259,7 @@ impl Scheduler {
         let task = self.tasks.remove(&id).expect("looked up above");
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
         let fired_until = task.fired_until.max(fired.unwrap_or(Timestamp::MIN));
-        self.pending.removed_tasks.push((task.partition, id, fired_until));
+        self.lanes.pending(task.partition).removed_tasks.push((task.partition, id, fired_until));
         let in_progress = task.instances.map(|of| of.in_progress).unwrap_or_default();
         if self.removed.len() >= REMOVED_MAX {
             self.removed.retain(|_, removed| !removed.in_progress.is_empty());
@@ -349,7 +349,7 @@ impl Scheduler {
     fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
         let (version, outcome) = (Version(0), Outcome::Withdrawn);
         let occurrence = Occurrence { task, version, first: at, last: at, count: 1, outcome, instance: None, at: self.now.wall };
-        self.pending.occurrences.push((partition, occurrence));
+        self.lanes.pending(partition).occurrences.push((partition, occurrence));
     }
 
     /// Cancels those behind a task's limit that `is_meant`.

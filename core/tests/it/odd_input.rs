@@ -127,7 +127,12 @@ fn row(id: InstanceId, state: State) -> InstanceRow {
 #[test]
 fn a_snapshot_may_hold_odd_rows() {
     let at = |monotonic: u64| Now { wall: Timestamp(START + monotonic as i64), monotonic: Monotonic(monotonic) };
-    let config = Config { replica: punctual_core::ids::ReplicaId(Arc::from("s")), partitions: 1, misfire_threshold: Millis(5_000) };
+    let config = Config {
+        replica: punctual_core::ids::ReplicaId(Arc::from("s")),
+        partitions: 1,
+        commits_at_once: 1,
+        misfire_threshold: Millis(5_000),
+    };
     let mut scheduler = Scheduler::new(config, at(0));
     scheduler.handle_event(at(0), Event::Tick);
     let (partition, epoch) = (PartitionId(0), Epoch(1));

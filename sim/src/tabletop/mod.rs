@@ -108,6 +108,7 @@ pub struct World {
     /// The workers.
     pub workers: Vec<Worker>,
     partitions: u16,
+    commits_at_once: usize,
     links: BTreeMap<ConnectionId, Link>,
     next_connection: u64,
     queue: Queue<Delivery>,
@@ -164,6 +165,7 @@ impl World {
             replicas: Vec::new(),
             workers: Vec::new(),
             partitions,
+            commits_at_once: 2,
             links: BTreeMap::new(),
             next_connection: 1,
             queue: Queue::new(),

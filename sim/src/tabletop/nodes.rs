@@ -107,7 +107,12 @@ impl World {
             None => format!("s{}", replica + 1),
         }));
         let (life, id) = (node.life, node.id.clone());
-        let config = scheduler::Config { replica: id, partitions: self.partitions, misfire_threshold: limits::MISFIRE_THRESHOLD };
+        let config = scheduler::Config {
+            replica: id,
+            partitions: self.partitions,
+            commits_at_once: self.commits_at_once,
+            misfire_threshold: limits::MISFIRE_THRESHOLD,
+        };
         if let Some(play) = &mut self.play {
             play.replica_starts(replica, life);
         }

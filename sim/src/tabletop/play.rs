@@ -231,6 +231,7 @@ impl World {
     pub fn of_plan(plan: &Plan, recorder: Recorder, flaws: &[Flaw]) -> World {
         let database = bank::database(plan, recorder.clone(), flaws);
         let mut world = World::empty(plan.shape.partitions, 0, database, recorder);
+        world.commits_at_once = plan.knobs.commits_at_once;
         world.play = Some(Box::new(Play::new(Arc::new(plan.clone()))));
         calls::define_tasks(plan, &mut world.database, 0);
         (0..plan.shape.schedulers).for_each(|_| world.put_replica());

@@ -213,6 +213,7 @@ async fn run_scheduler(env: Arc<Env>, index: usize, life: u64) {
     let config = scheduler::Config {
         replica: ReplicaId(Arc::from(format!("s{}-{life}", index + 1))),
         partitions: env.plan.shape.partitions,
+        commits_at_once: env.plan.knobs.commits_at_once,
         misfire_threshold: limits::MISFIRE_THRESHOLD,
     };
     let store = Arc::new(Connection::new(&env, who, &format!("scheduler/{index}/{life}")));

@@ -52,7 +52,12 @@ async fn a_task_is_run_by_a_worker_over_grpc() {
     let (commits, mut committed) = watch::channel(0);
     let (scheduler, inbound) = mpsc::channel(punctual_driver::scheduler::QUEUE_MAX);
     let replica = ReplicaId("a".into());
-    let config = scheduler::Config { replica: replica.clone(), partitions: store.partitions(), misfire_threshold: MISFIRE_THRESHOLD };
+    let config = scheduler::Config {
+        replica: replica.clone(),
+        partitions: store.partitions(),
+        commits_at_once: 1,
+        misfire_threshold: MISFIRE_THRESHOLD,
+    };
     let node = punctual_driver::scheduler::run(config, store.clone(), clock.clone(), Arc::new(Alone), Arc::new(Commits(commits)), inbound);
     let scheduler_task = tokio::spawn(node);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");

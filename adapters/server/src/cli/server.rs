@@ -148,7 +148,12 @@ impl ServerArgs {
         let signals = Arc::new(self.signals(&scheduler, &say));
         let feed = Arc::new(say.0.clone().map_or_else(Feed::quiet, |console| Feed::of_alerts(store.clone(), console)));
         let (commits, trouble) = (feed.commits(), feed.trouble());
-        let config = Config { replica: replica.clone(), partitions: store.partitions(), misfire_threshold: limits::MISFIRE_THRESHOLD };
+        let config = Config {
+            replica: replica.clone(),
+            partitions: store.partitions(),
+            commits_at_once: store.commits_at_once(),
+            misfire_threshold: limits::MISFIRE_THRESHOLD,
+        };
         let mut scheduling =
             tokio::spawn(punctual_driver::scheduler::run(config, store.clone(), clock.clone(), signals.clone(), feed, inbound));
         let (stop_workers, workers_stop) = oneshot::channel::<()>();

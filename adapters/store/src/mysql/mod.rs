@@ -47,8 +47,10 @@ mod schema;
 mod session;
 mod sql;
 
-/// Connections that carry commits out, which a replica does one at a time; a lost one may take its time to end.
-const COMMIT_CONNECTIONS: u32 = 2;
+/// Commits of a replica that are carried out at once. The server works on one with one core.
+const COMMITS_AT_ONCE: usize = 2;
+/// Connections that carry commits out; a lost one may take its time to end.
+const COMMIT_CONNECTIONS: u32 = COMMITS_AT_ONCE as u32 + 1;
 /// Connections of triggers, cancellations and documents, which take turns in any case.
 const WRITE_CONNECTIONS: u32 = 4;
 /// Connections of beats and leases.
@@ -272,6 +274,10 @@ async fn warnings(session: &mut Session) -> Result<Vec<String>, error::Failure> 
 impl Store for MySqlStore {
     fn partitions(&self) -> u16 {
         self.partitions
+    }
+
+    fn commits_at_once(&self) -> usize {
+        COMMITS_AT_ONCE
     }
 
     async fn beat(&self, replica: ReplicaId, ttl: Millis, now: Timestamp) -> Result<Beat, StoreError> {
