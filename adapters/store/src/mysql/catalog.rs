@@ -14,7 +14,7 @@ use sqlx::Row;
 use crate::codec;
 use crate::mysql::error::Failure;
 use crate::mysql::rows::text;
-use crate::mysql::session::Session;
+use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
 use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
@@ -22,13 +22,12 @@ use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
 
-async fn take_turn(session: &mut Session, gate: &str) -> Result<(), Failure> {
-    session.rows(format!("SELECT name FROM gate WHERE name = '{gate}' FOR UPDATE")).await.map(drop)
-}
+const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'inbox' FOR UPDATE";
+const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
 
 /// Compares the documents with what is stored. Until the transaction ends nobody else applies any.
 pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[TaskDocument]) -> Result<Plan, Failure> {
-    take_turn(session, "tasks").await?;
+    session.rows(TAKE_TASKS_TURN.to_owned()).await?;
     let mut planner = Planner::new(documents);
     let counting: Vec<_> =
         documents.iter().enumerate().filter(|(index, task)| planner.counts(*index, task)).map(|(_, task)| task).collect();
@@ -116,33 +115,49 @@ pub(crate) async fn write(
             values.unsigned(KIND_DEFINITION).unsigned(change.task.0).unsigned(change.version.0);
         });
     if !entries.is_empty() {
-        take_turn(session, "inbox").await?;
+        session.rows(TAKE_INBOX_TURN.to_owned()).await?;
         session.run_all(entries).await?;
     }
     Ok(())
 }
 
-/// Inserts one entry; answers with its number. The caller has the turn.
-async fn insert_entry(
-    session: &mut Session,
-    partition: PartitionId,
-    by: &str,
-    kind: u8,
-    task: Option<TaskId>,
-    body: &[u8],
-    now_sql: &str,
-) -> Result<InboxId, Failure> {
-    let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
-    let insert = statements(sql, [()], "", |values, ()| {
-        let values = values.unsigned(partition.0).expression(now_sql).bytes(by.as_bytes()).unsigned(kind);
-        values.optional(task.map(|task| task.0)).bytes(body);
-    });
-    session.run_all(insert).await?;
-    let rows = session.rows("SELECT CAST(LAST_INSERT_ID() AS UNSIGNED)".to_owned()).await?;
-    Ok(InboxId(rows.first().ok_or(Failure::Sql(sqlx::Error::RowNotFound))?.try_get(0)?))
+/// Begins a transaction, asks `before`, takes the turn of those who write entries and asks `in_turn`, in one message. What both answered.
+async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<String>) -> Result<[Answer; 2], Failure> {
+    let mut sql = format!("START TRANSACTION; {before}; {TAKE_INBOX_TURN}");
+    if let Some(in_turn) = in_turn {
+        sql.push_str("; ");
+        sql.push_str(&in_turn);
+    }
+    let mut answers = session.answers(sql).await?.into_iter().skip(1);
+    let before = answers.next().unwrap_or_default();
+    Ok([before, answers.nth(1).unwrap_or_default()])
 }
 
-/// Puts a manual trigger into the inbox, once a key. In a transaction.
+/// An entry that somebody asks for.
+struct NewEntry<'a> {
+    partition: PartitionId,
+    by: &'a str,
+    kind: u8,
+    task: Option<TaskId>,
+    body: &'a [u8],
+}
+
+/// Writes one entry, and what `with_it` says of it, where `LAST_INSERT_ID()` is its number; ends the transaction. The caller has the turn.
+async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option<String>, now_sql: &str) -> Result<InboxId, Failure> {
+    let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
+    let mut script = statements(sql, [entry], "", |values, entry| {
+        let values = values.unsigned(entry.partition.0).expression(now_sql).bytes(entry.by.as_bytes()).unsigned(entry.kind);
+        values.optional(entry.task.map(|task| task.0)).bytes(entry.body);
+    });
+    script.push("SELECT CAST(LAST_INSERT_ID() AS UNSIGNED)".to_owned());
+    script.extend(with_it);
+    script.push("COMMIT".to_owned());
+    let answers = session.answers(script.join("; ")).await?;
+    let row = answers.get(1).and_then(|answer| answer.rows.first()).ok_or(Failure::Sql(sqlx::Error::RowNotFound))?;
+    Ok(InboxId(row.try_get(0)?))
+}
+
+/// Puts a manual trigger into the inbox, once a key. The transaction that it begins is ended only where it is accepted.
 pub(crate) async fn trigger(
     session: &mut Session,
     task: &str,
@@ -152,36 +167,31 @@ pub(crate) async fn trigger(
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
     let body = codec::pack_submissions(submissions);
-    let named = session.rows(format!("SELECT id, `partition`, removed FROM tasks WHERE name = {}", literal(task.as_bytes()))).await?;
-    let Some(row) = named.first() else { return Ok(Submitted::NoSuchTask) };
+    let named = format!("SELECT id, `partition`, removed FROM tasks WHERE name = {}", literal(task.as_bytes()));
+    // Of two with one key the second waits for its turn, and finds what the first wrote.
+    let used = key.map(|key| format!("SELECT entry, request_hash FROM idempotency WHERE submission_key = {}", literal(key.as_bytes())));
+    let [named, used] = ask_in_turn(session, named, used).await?;
+    let Some(row) = named.rows.first() else { return Ok(Submitted::NoSuchTask) };
     let (id, partition, is_removed) = (TaskId(row.try_get(0)?), PartitionId(row.try_get(1)?), row.try_get::<u8, _>(2)? != 0);
-    // Of two with one key the second waits here, and finds what the first wrote.
-    take_turn(session, "inbox").await?;
     let hash = request_hash(id, &body);
-    if let Some(key) = key {
-        let used =
-            session.rows(format!("SELECT entry, request_hash FROM idempotency WHERE submission_key = {}", literal(key.as_bytes()))).await?;
-        if let Some(row) = used.first() {
-            let entry = InboxId(row.try_get(0)?);
-            return Ok(if row.try_get::<&[u8], _>(1)? == hash { Submitted::Repeated { entry } } else { Submitted::KeyTaken });
-        }
+    if let Some(row) = used.rows.first() {
+        let entry = InboxId(row.try_get(0)?);
+        return Ok(if row.try_get::<&[u8], _>(1)? == hash { Submitted::Repeated { entry } } else { Submitted::KeyTaken });
     }
     if is_removed {
         return Ok(Submitted::NoSuchTask);
     }
-    let entry = insert_entry(session, partition, by, KIND_TRIGGER, Some(id), &body, now_sql).await?;
-    if let Some(key) = key {
+    let remember = key.map(|key| {
         let (key, hash) = (literal(key.as_bytes()), literal(&hash));
-        let sql = format!(
-            "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, {}, {now_sql})",
-            entry.0
-        );
-        session.run(sql).await?;
-    }
-    Ok(Submitted::Accepted { entry })
+        format!(
+            "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
+        )
+    });
+    let entry = NewEntry { partition, by, kind: KIND_TRIGGER, task: Some(id), body: &body };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, remember, now_sql).await? })
 }
 
-/// Puts a cancellation into the inbox. In a transaction.
+/// Puts a cancellation into the inbox. The transaction that it begins is ended only where it is accepted.
 pub(crate) async fn cancel(
     session: &mut Session,
     instance: InstanceId,
@@ -189,11 +199,12 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
-    if session.rows(format!("SELECT 1 FROM instances WHERE id = {} LIMIT 1", instance.0)).await?.is_empty() {
+    let there = format!("SELECT 1 FROM instances WHERE id = {} LIMIT 1", instance.0);
+    let [there, _] = ask_in_turn(session, there, None).await?;
+    if there.rows.is_empty() {
         return Ok(Submitted::NoSuchInstance);
     }
-    take_turn(session, "inbox").await?;
     let body = codec::pack_cancel(instance, reason);
-    let entry = insert_entry(session, instance.partition(), by, KIND_CANCEL, None, &body, now_sql).await?;
-    Ok(Submitted::Accepted { entry })
+    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_CANCEL, task: None, body: &body };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
 }

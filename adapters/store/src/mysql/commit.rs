@@ -1,9 +1,9 @@
 //! The fenced commit: a batch as one transaction, all of it or nothing.
 //!
-//! It first locks the batch's rows in `fences` and checks them: until it ends, nobody takes a lease of the batch over, and nobody who did
-//! before gets this far. Then everything is written in statements of many rows, and many statements in one message: a batch is three
-//! questions to the server, whose second answer says how many rows each statement found. An update finds its row by state and fence as well:
-//! two locks on one door. Every statement that locks says which index it goes by: a server that takes a short table whole instead would
+//! It first locks the batch's rows in `fences`: until it ends, nobody takes a lease of the batch over. Then everything is written in
+//! statements of many rows. All that goes out in one message; its answers say what the fences were and how many rows each statement found,
+//! and only where all is as expected is the second question asked, which is COMMIT. An update finds its row by state and fence as well: two
+//! locks on one door. Every statement that locks says which index it goes by: a server that takes a short table whole instead would
 //! wait for the rows of everyone else's commits.
 //!
 //! All locks are on rows of partitions that the batch has the leases of, never on the gaps between them, where rows of others may come to
@@ -13,7 +13,6 @@
 //! network was in the way before COMMIT was sent: nothing was written, the same batch may be tried again), *committed*, and *unknown*: COMMIT
 //! was sent, and no clear answer came.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
@@ -28,7 +27,7 @@ use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
 use crate::guards::Guards;
 use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, text};
-use crate::mysql::session::{Connections, Session};
+use crate::mysql::session::{Answer, Connections, Session};
 use crate::mysql::sql::{Many, STATEMENT_ROWS_MAX, Use, list, statements};
 use crate::refusal::{self, Covered, Held};
 
@@ -101,6 +100,10 @@ fn is_troubled(state: State) -> bool {
 enum Expected {
     /// Whatever is there.
     Any,
+    /// The fences of the batch's leases.
+    Fences,
+    /// The inbox entries that it applies.
+    Entries,
     /// No row with a key of its own.
     New,
     /// So many instances, each in the state and under the fence that its update says.
@@ -138,11 +141,10 @@ impl Script {
 impl Writer<'_> {
     async fn write(mut self) -> Result<(), Stop> {
         self.check_covered()?;
-        let sequences = self.begin().await?;
-        self.check_ids(&sequences).await?;
         let fire_times = self.fire_times_of_outputs().await?;
         let mut script = Script::default();
         let mut count_changes = [0_i64; State::ALL.len()];
+        self.put_beginning(&mut script);
         self.put_fences(&mut script);
         self.put_inserts(&mut script, &mut count_changes);
         self.put_updates(&mut script, &mut count_changes);
@@ -152,19 +154,25 @@ impl Writer<'_> {
         self.put_outputs(&mut script, &fire_times);
         let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
+        let mut sequences = FxHashMap::default();
         for (sql, expected) in script.messages {
-            let (found, ran) = self.session.run_each(sql).await;
+            let (answers, ran) = self.session.run_each(sql).await;
+            for (answer, expected) in answers.iter().zip(&expected) {
+                match expected {
+                    Expected::Fences => sequences = self.check_fences(answer)?,
+                    Expected::Entries => self.check_entries(answer)?,
+                    Expected::Instances(count) if *count != answer.found => return Err(self.not_as_expected().await),
+                    Expected::Instances(_) | Expected::New | Expected::Any => {}
+                }
+            }
             if let Err(failure) = ran {
-                return Err(match expected.get(found.len()) {
+                return Err(match expected.get(answers.len()) {
                     Some(Expected::New) if failure.is_duplicate() => Stop::Refused(format!("a new instance is there already: {failure}")),
                     _ => Stop::Failed(failure),
                 });
             }
-            if found.iter().zip(&expected).any(|(found, expected)| matches!(expected, Expected::Instances(count) if count != found)) {
-                return Err(self.not_as_expected().await);
-            }
         }
-        Ok(())
+        self.check_ids(&sequences).await
     }
 
     fn check_covered(&self) -> Result<(), Stop> {
@@ -183,48 +191,55 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Begins the transaction, locks and checks the fences and the inbox entries. Answers with the last numbers of the sequences before it.
-    async fn begin(&mut self) -> Result<FxHashMap<PartitionId, u64>, Stop> {
+    /// Begins the transaction, and locks the fences and the inbox entries.
+    fn put_beginning(&self, script: &mut Script) {
         let batch = self.batch;
-        let mut sql = "START TRANSACTION".to_owned();
+        script.put(Expected::Any, "START TRANSACTION".to_owned());
         if !batch.leases.is_empty() {
             let partitions = list(batch.leases.iter().map(|lease| u64::from(lease.partition.0)));
-            // Writing to a String can't fail.
-            let _ = write!(
-                sql,
-                "; SELECT `partition`, owner, epoch, commit_seq, sequence FROM fences FORCE INDEX (PRIMARY) \
+            let sql = format!(
+                "SELECT `partition`, owner, epoch, commit_seq, sequence FROM fences FORCE INDEX (PRIMARY) \
                  WHERE `partition` IN {partitions} ORDER BY `partition` FOR UPDATE"
             );
+            script.put(Expected::Fences, sql);
         }
         if !batch.applied.is_empty() {
             let ids = list(batch.applied.iter().map(|entry| entry.0));
-            let _ = write!(sql, "; SELECT id, `partition` FROM inbox FORCE INDEX (PRIMARY) WHERE id IN {ids} FOR UPDATE");
+            script.put(Expected::Entries, format!("SELECT id, `partition` FROM inbox FORCE INDEX (PRIMARY) WHERE id IN {ids} FOR UPDATE"));
         }
-        let (mut fences, mut entries) = (FxHashMap::default(), FxHashMap::default());
-        for row in &self.session.rows(sql).await? {
-            if row.len() == 2 {
-                entries.insert(InboxId(row.try_get(0)?), PartitionId(row.try_get(1)?));
-                continue;
-            }
-            let (owner, epoch, commits) = (text(row, 1)?, row.try_get::<u64, _>(2)?, row.try_get::<u64, _>(3)?);
-            fences.insert(PartitionId(row.try_get(0)?), (owner, epoch, commits, row.try_get::<u64, _>(4)?));
+    }
+
+    /// Answers with the last numbers of the sequences before the batch.
+    fn check_fences(&self, answer: &Answer) -> Result<FxHashMap<PartitionId, u64>, Stop> {
+        let (mut fences, mut sequences) = (FxHashMap::default(), FxHashMap::default());
+        for row in &answer.rows {
+            let partition = PartitionId(row.try_get(0)?);
+            fences.insert(partition, (text(row, 1)?, row.try_get::<u64, _>(2)?, row.try_get::<u64, _>(3)?));
+            sequences.insert(partition, row.try_get(4)?);
         }
-        let sequences = fences.iter().map(|(partition, fence)| (*partition, fence.3)).collect();
-        let Guards { lease_epoch, lease_owner, lease_commits, .. } = self.guards;
-        for lease in &batch.leases {
-            let Some((owner, epoch, commits, _)) = fences.get_mut(&lease.partition) else {
-                return Err(Stop::Refused(refusal::not_held(&batch.replica, lease, None)));
+        let (replica, Guards { lease_epoch, lease_owner, lease_commits, .. }) = (&self.batch.replica, self.guards);
+        for lease in &self.batch.leases {
+            let Some((owner, epoch, commits)) = fences.get_mut(&lease.partition) else {
+                return Err(Stop::Refused(refusal::not_held(replica, lease, None)));
             };
             let is_held = (*epoch == lease.epoch.0 || !lease_epoch)
-                && (owner.as_deref() == Some(&*batch.replica.0) || !lease_owner)
+                && (owner.as_deref() == Some(&*replica.0) || !lease_owner)
                 && (commits.checked_add(1) == Some(lease.commit_seq) || !lease_commits);
             if !is_held {
                 let held = Held { owner: owner.as_deref(), epoch: *epoch, commits: *commits };
-                return Err(Stop::Refused(refusal::not_held(&batch.replica, lease, Some(held))));
+                return Err(Stop::Refused(refusal::not_held(replica, lease, Some(held))));
             }
             *commits = lease.commit_seq;
         }
-        for entry in &batch.applied {
+        Ok(sequences)
+    }
+
+    fn check_entries(&self, answer: &Answer) -> Result<(), Stop> {
+        let mut entries = FxHashMap::default();
+        for row in &answer.rows {
+            entries.insert(InboxId(row.try_get(0)?), PartitionId(row.try_get(1)?));
+        }
+        for entry in &self.batch.applied {
             match entries.remove(entry) {
                 Some(partition) if self.guards.lease_relied_on => {
                     self.covered.check(partition, || format!("inbox entry {entry}")).map_err(Stop::Refused)?;
@@ -233,7 +248,7 @@ impl Writer<'_> {
                 _ => {}
             }
         }
-        Ok(sequences)
+        Ok(())
     }
 
     /// Writes how far the batch comes.
@@ -275,8 +290,8 @@ impl Writer<'_> {
         }
     }
 
-    /// An id is given out once: one that is not above all that were given out before is looked for. The table's own key can't tell, as a
-    /// unique one would have to contain the month.
+    /// An id is given out once: one that is not above all that were given out before must have one row now. The table's own key can't tell, as
+    /// a unique one would have to contain the month.
     async fn check_ids(&mut self, sequences: &FxHashMap<PartitionId, u64>) -> Result<(), Stop> {
         let after: FxHashMap<_, _> = self.batch.leases.iter().map(|lease| (lease.partition, lease.sequence)).collect();
         let (mut ids, mut doubtful) = (FxHashSet::default(), Vec::new());
@@ -297,7 +312,10 @@ impl Writer<'_> {
         }
         let found = self
             .session
-            .rows(format!("SELECT id FROM instances FORCE INDEX (instances_by_id) WHERE id IN {} LIMIT 1", list(doubtful)))
+            .rows(format!(
+                "SELECT id FROM instances FORCE INDEX (instances_by_id) WHERE id IN {} GROUP BY id HAVING COUNT(*) > 1 LIMIT 1",
+                list(doubtful)
+            ))
             .await?;
         match found.first() {
             Some(row) => Err(Stop::Refused(format!("instance {} is there already", InstanceId(row.try_get(0)?)))),

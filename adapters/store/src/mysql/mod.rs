@@ -32,6 +32,7 @@ use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
 use crate::Decode;
 use crate::guards::Guards;
 use crate::mysql::error::Database;
+use crate::mysql::owner::Waiting;
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::set_aside::SetAside;
 
@@ -322,10 +323,23 @@ impl Store for MySqlStore {
     }
 
     async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
-        let mut session = self.reads.begin_snapshot().await?;
-        let page = owner::read_inbox(&mut session, &partitions, after, limit, &self.decode, &self.set_aside).await;
-        session.leave(page).await
+        let mut session = self.reads.session().await?;
+        match owner::read_waiting(&mut session, partitions, after, limit, &self.decode, &self.set_aside).await {
+            Ok(Waiting::In(partitions)) => {
+                session.give_back();
+                let mut session = self.reads.begin_snapshot().await?;
+                let page = owner::read_inbox(&mut session, &partitions, after, limit, &self.decode, &self.set_aside).await;
+                session.leave(page).await
+            }
+            Ok(Waiting::Read(page)) => session.done(Ok(page)),
+            Err(failure) => session.done(Err(failure)),
+        }
     }
+}
+
+/// Whether it has ended its transaction.
+fn is_written(submitted: &Submitted) -> bool {
+    matches!(submitted, Submitted::Accepted { .. })
 }
 
 impl Catalog for MySqlStore {
@@ -358,15 +372,15 @@ impl Catalog for MySqlStore {
             let count = submissions.len();
             return Err(self.database.other(&format!("{count} submissions are not between 1 and {}", limits::SUBMISSIONS_MAX)));
         }
-        let mut session = self.writes.begin().await?;
+        let mut session = self.writes.session().await?;
         let submitted = catalog::trigger(&mut session, &task, &by, key.as_deref(), &submissions, &self.now(now)).await;
-        session.end(submitted).await
+        session.end_unless(submitted, is_written).await
     }
 
     async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        let mut session = self.writes.begin().await?;
+        let mut session = self.writes.session().await?;
         let submitted = catalog::cancel(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
-        session.end(submitted).await
+        session.end_unless(submitted, is_written).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -8,7 +8,7 @@ use punctual_core::batch::{Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
@@ -18,7 +18,7 @@ use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -130,6 +130,47 @@ async fn documents(session: &mut Session, versions: &[(TaskId, Version)]) -> Res
     Ok(documents)
 }
 
+/// What waits in inboxes.
+pub(crate) enum Waiting {
+    /// This page.
+    Read(InboxPage),
+    /// In these partitions something that can only be read together with what it speaks of, in one snapshot.
+    In(Vec<PartitionId>),
+}
+
+/// Reads as [`read_inbox`] does where that takes no snapshot: nothing waits, or nothing but triggers.
+pub(crate) async fn read_waiting(
+    session: &mut Session,
+    mut partitions: Vec<PartitionId>,
+    after: InboxId,
+    limit: usize,
+    decode: &Decode,
+    set_aside: &Mutex<SetAside>,
+) -> Result<Waiting, Failure> {
+    // Asking each partition takes longer than all the rest where nearly all of them have nothing.
+    let mut waiting = FxHashSet::default();
+    for row in &session.rows("SELECT DISTINCT `partition` FROM inbox FORCE INDEX (inbox_by_partition)".to_owned()).await? {
+        waiting.insert(PartitionId(row.try_get(0)?));
+    }
+    partitions.retain(|partition| waiting.contains(partition));
+    if partitions.is_empty() {
+        return Ok(Waiting::Read(InboxPage::default()));
+    }
+    let entries = read_entries(session, &partitions, after, limit).await?;
+    if entries.iter().any(|entry| entry.kind != KIND_TRIGGER) {
+        return Ok(Waiting::In(partitions));
+    }
+    let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };
+    let mut definitions = Definitions::new(decode);
+    let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
+    for entry in entries.into_iter().take(limit) {
+        let Ok(read) = read_entry(entry, &mut Found::default(), &mut definitions, &mut set_aside);
+        page.entries.extend(read);
+    }
+    // A page is full where there is more: what was set aside makes room for those behind it.
+    Ok(if page.more && page.entries.len() < limit { Waiting::In(partitions) } else { Waiting::Read(page) })
+}
+
 /// Reads the oldest entries behind `after` of these partitions' inboxes.
 pub(crate) async fn read_inbox(
     session: &mut Session,
@@ -144,17 +185,14 @@ pub(crate) async fn read_inbox(
         return Ok(page);
     }
     let mut definitions = Definitions::new(decode);
-    let mut after = after.0;
-    // One more than asked for says whether there is more.
-    let count = limit.saturating_add(1).min(PAGE_ROWS);
+    let mut after = after;
     loop {
-        let found = session.rows(entries_sql(partitions, after, count)).await?;
-        let entries = found.iter().map(stored_entry).collect::<Result<Vec<_>, _>>()?;
+        let entries = read_entries(session, partitions, after, limit).await?;
         let mut found = Found::read(session, &entries).await?;
-        let is_last = entries.len() < count;
+        let is_last = entries.len() < entries_at_once(limit);
         let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in entries {
-            after = entry.id.0;
+            after = entry.id;
             let Ok(read) = read_entry(entry, &mut found, &mut definitions, &mut set_aside);
             let Some(entry) = read else { continue };
             if page.entries.len() == limit {
@@ -167,6 +205,21 @@ pub(crate) async fn read_inbox(
             return Ok(page);
         }
     }
+}
+
+/// One more than asked for says whether there is more.
+fn entries_at_once(limit: usize) -> usize {
+    limit.saturating_add(1).min(PAGE_ROWS)
+}
+
+async fn read_entries(
+    session: &mut Session,
+    partitions: &[PartitionId],
+    after: InboxId,
+    limit: usize,
+) -> Result<Vec<StoredEntry>, Failure> {
+    let found = session.rows(entries_sql(partitions, after.0, entries_at_once(limit))).await?;
+    found.iter().map(stored_entry).collect()
 }
 
 /// The oldest entries of each partition, and the oldest of those: however many wait, only so many are looked at.

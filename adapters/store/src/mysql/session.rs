@@ -181,6 +181,15 @@ fn is_new_enough(version: &str) -> bool {
     found >= if is_mariadb { MARIADB_MIN } else { MYSQL_MIN }
 }
 
+/// What a statement answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// How many rows it found or wrote.
+    pub(crate) found: u64,
+    /// The rows that it read.
+    pub(crate) rows: Vec<MySqlRow>,
+}
+
 /// A connection in use. Dropped without having been given back, it is closed.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -230,20 +239,26 @@ impl Session {
         Ok(found)
     }
 
-    /// Runs statements that answer no rows, in one message; how many rows each of them found. Where one fails, those behind it are not run, and
-    /// the numbers are those of the ones before it.
-    pub(crate) async fn run_each(&mut self, sql: String) -> (Vec<u64>, Result<(), Failure>) {
-        let mut answers = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(self.connection());
-        let mut found = Vec::new();
+    /// Runs statements in one message; what each of them answered. Where one fails, those behind it are not run, and the answers are those of
+    /// the ones before it.
+    pub(crate) async fn run_each(&mut self, sql: String) -> (Vec<Answer>, Result<(), Failure>) {
+        let mut stream = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(self.connection());
+        let (mut answers, mut rows) = (Vec::new(), Vec::new());
         loop {
-            match timeout(STATEMENT_TIMEOUT, answers.next()).await {
-                Ok(None) => return (found, Ok(())),
-                Ok(Some(Ok(Either::Left(answer)))) => found.push(answer.rows_affected()),
-                Ok(Some(Ok(Either::Right(_)))) => {}
-                Ok(Some(Err(error))) => return (found, Err(error.into())),
-                Err(_) => return (found, Err(Failure::Timeout)),
+            match timeout(STATEMENT_TIMEOUT, stream.next()).await {
+                Ok(None) => return (answers, Ok(())),
+                Ok(Some(Ok(Either::Left(end)))) => answers.push(Answer { found: end.rows_affected(), rows: std::mem::take(&mut rows) }),
+                Ok(Some(Ok(Either::Right(row)))) => rows.push(row),
+                Ok(Some(Err(error))) => return (answers, Err(error.into())),
+                Err(_) => return (answers, Err(Failure::Timeout)),
             }
         }
+    }
+
+    /// Runs statements in one message; what each of them answered.
+    pub(crate) async fn answers(&mut self, sql: String) -> Result<Vec<Answer>, Failure> {
+        let (answers, ran) = self.run_each(sql).await;
+        ran.map(|()| answers)
     }
 
     /// Runs statements; the rows that they answer.
@@ -295,6 +310,19 @@ impl Session {
         };
         self.roll_back(&failure).await;
         Err(database.error(failure))
+    }
+
+    /// Ends what has ended its transaction by itself where it is `done`, and wrote nothing where it is not.
+    pub(crate) async fn end_unless<T>(self, answer: Result<T, Failure>, is_done: impl FnOnce(&T) -> bool) -> Result<T, StoreError> {
+        match answer {
+            Ok(answer) if is_done(&answer) => self.done(Ok(answer)),
+            Ok(answer) => self.leave(Ok(answer)).await,
+            Err(failure) => {
+                let database = self.database.clone();
+                self.roll_back(&failure).await;
+                Err(database.error(failure))
+            }
+        }
     }
 
     /// Ends a transaction that wrote nothing.
