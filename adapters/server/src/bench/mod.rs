@@ -3,6 +3,7 @@
 //! What ran is what the handlers wrote down when they began, not what the store or the scheduler says. *Lost* is what was accepted, or was
 //! due, and has no record; *duplicated* is an instance with more than one.
 
+mod processes;
 mod record;
 mod report;
 
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use punctual_core::ids::InboxId;
 use punctual_core::inbox::{Submission, ordinal_of};
 use punctual_core::limits;
 use punctual_core::time::{Millis, Timestamp};
@@ -23,6 +25,8 @@ use tokio::sync::mpsc;
 
 use crate::embedded::Embedded;
 use crate::open;
+use processes::Processes;
+pub(crate) use processes::work;
 use record::{Counter, Recorder};
 pub(crate) use report::Report;
 
@@ -53,6 +57,10 @@ pub(crate) struct Settings {
     pub(crate) db: PathBuf,
     /// Instead of the file: a MySQL or MariaDB.
     pub(crate) database: Option<String>,
+    /// Replica and worker are processes of their own; `db` is then in a folder for what they write.
+    pub(crate) processes: bool,
+    /// For wake-ups between processes.
+    pub(crate) redis: Option<String>,
 }
 
 /// Triggers in one call of the flat-out scenario.
@@ -92,7 +100,14 @@ async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Setting
     store.apply(by.clone(), by, documents, false, clock.now().wall).await?;
     let recorder = Arc::new(Recorder::new(clock.clone()));
     let counter = Arc::new(Counter::default());
-    let node = Embedded::start(store.clone(), recorder.clone(), clock.clone(), counter.clone(), settings.slots);
+    let node = match (&settings.database, settings.processes) {
+        (Some(database), true) => {
+            let folder = settings.db.parent().unwrap_or(Path::new("."));
+            let (store, counter) = (store.clone(), counter.clone());
+            Node::Processes(Processes::start(database, settings.redis.as_deref(), settings.slots, folder, store, counter).await?)
+        }
+        _ => Node::Embedded(Embedded::start(store.clone(), recorder.clone(), clock.clone(), counter.clone(), settings.slots)),
+    };
     let mut bench = Bench { store, clock, recorder, counter, node, expected: Vec::new() };
     match settings.scenario {
         Scenario::FlatOut => bench.flat_out(&names, settings.instances).await?,
@@ -120,28 +135,57 @@ struct Bench<S> {
     clock: Arc<SystemClock>,
     recorder: Arc<Recorder>,
     counter: Arc<Counter>,
-    node: Embedded,
+    node: Node,
     /// What must have run: (task name, fire time, ordinal) as far as each scenario knows them.
     expected: Vec<Expected>,
 }
 
+/// What schedules and works.
+enum Node {
+    Embedded(Embedded),
+    Processes(Processes),
+}
+
+impl Node {
+    /// Something has come into the inbox.
+    fn wake(&self) {
+        match self {
+            Node::Embedded(node) => {
+                let _ = node.scheduler.try_send(ToSchedulerNode::InboxSignalled);
+            }
+            Node::Processes(processes) => processes.wake(),
+        }
+    }
+}
+
 /// Something that must have run.
 enum Expected {
-    /// These submissions of an inbox entry.
-    Submissions { first_ordinal: u64, count: u64 },
+    /// These submissions of an inbox entry, and when the call was made.
+    Submissions { first_ordinal: u64, count: u64, called_at: Timestamp },
     /// Each of `tasks` tasks at each second from `first` to `last`.
     EachSecond { tasks: u64, first: Timestamp, last: Timestamp },
     /// So many instances.
     Instances(u64),
 }
 
+impl Expected {
+    /// The call for a single submission.
+    fn call(&self) -> Option<(u64, Timestamp)> {
+        match *self {
+            Expected::Submissions { first_ordinal, count: 1, called_at } => Some((first_ordinal, called_at)),
+            _ => None,
+        }
+    }
+}
+
 impl<S: Store + Catalog> Bench<S> {
     async fn submit(&mut self, task: &Arc<str>, count: usize) -> anyhow::Result<()> {
         let submissions = vec![Submission::default(); count];
+        let called_at = self.clock.now().wall;
         let submitted = self.store.trigger(task.clone(), Arc::from("bench"), None, submissions, self.clock.now().wall).await?;
         let Submitted::Accepted { entry } = submitted else { anyhow::bail!("the trigger of {task} was not accepted: {submitted:?}") };
-        self.expected.push(Expected::Submissions { first_ordinal: ordinal_of(entry, 0), count: count as u64 });
-        let _ = self.node.scheduler.try_send(ToSchedulerNode::InboxSignalled);
+        self.expected.push(Expected::Submissions { first_ordinal: ordinal_of(entry, 0), count: count as u64, called_at });
+        self.node.wake();
         Ok(())
     }
 
@@ -171,10 +215,20 @@ impl<S: Store + Catalog> Bench<S> {
         let mut next = tokio::time::Instant::now() + Duration::from_secs(1);
         self.counter.begin();
         let count = u64::from(rate) * u64::from(seconds);
+        let mut calls = tokio::task::JoinSet::new();
         for name in names.iter().cycle().take(usize::try_from(count)?) {
             tokio::time::sleep_until(next).await;
             next += pause;
-            self.submit(name, 1).await?;
+            let Node::Processes(processes) = &self.node else {
+                self.submit(name, 1).await?;
+                continue;
+            };
+            let (client, name, called_at) = (processes.client(), name.clone(), self.clock.now().wall);
+            calls.spawn(async move { anyhow::Ok((processes::trigger(&client, &name).await?, called_at)) });
+        }
+        while let Some(called) = calls.join_next().await {
+            let (entry, called_at) = called??;
+            self.expected.push(Expected::Submissions { first_ordinal: ordinal_of(InboxId(entry), 0), count: 1, called_at });
         }
         self.counter.wait_until(count, PATIENCE).await;
         Ok(())
@@ -189,7 +243,7 @@ impl<S: Store + Catalog> Bench<S> {
         self.sleep_until(first.saturating_sub(Millis(300))).await;
         self.counter.begin();
         self.recorder.judge_from(first);
-        self.sleep_until(last.saturating_add(Millis(900))).await;
+        self.sleep_until(last.saturating_add(Millis(2_900))).await;
         self.expected.push(Expected::EachSecond { tasks, first, last });
     }
 
@@ -205,8 +259,14 @@ impl<S: Store + Catalog> Bench<S> {
 
     async fn finish(self, settings: &Settings) -> anyhow::Result<Report> {
         let (_never, interrupts) = mpsc::channel(1);
-        let rss_bytes_max = report::rss_bytes_max();
-        self.node.drain(interrupts).await;
+        let rss_bytes_max = match self.node {
+            Node::Embedded(node) => {
+                let rss_bytes_max = report::rss_bytes_max(std::process::id());
+                node.drain(interrupts).await;
+                rss_bytes_max
+            }
+            Node::Processes(processes) => processes.stop(&self.recorder).await?,
+        };
         Ok(Report::new(settings, &self.recorder, &self.counter, &self.expected, rss_bytes_max))
     }
 }
@@ -235,7 +295,7 @@ async fn idle(settings: &Settings) -> anyhow::Result<Report> {
     let first_fire_seconds = started.elapsed().as_secs_f64();
     // The tasks that fire each minute go on while the rest is idle.
     tokio::time::sleep(Duration::from_secs(u64::from(settings.seconds))).await;
-    let bench = Bench { store, clock, recorder, counter, node, expected: Vec::new() };
+    let bench = Bench { store, clock, recorder, counter, node: Node::Embedded(node), expected: Vec::new() };
     let mut report = bench.finish(settings).await?;
     report.first_fire_seconds = Some(first_fire_seconds);
     report.seed_seconds = Some(seed_seconds);

@@ -1,5 +1,8 @@
 //! The handlers' own records, and a count of what has been committed.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -43,6 +46,30 @@ impl Recorder {
     pub(crate) fn judged(&self) -> Vec<Begun> {
         let from = self.judged_from.load(Ordering::Relaxed);
         self.begun.lock().expect("no holder panics").iter().copied().filter(|begun| begun.fire_time.0 >= from).collect()
+    }
+}
+
+/// The records of a process as a file: a line for each, its numbers in the order of [`Begun`].
+impl Recorder {
+    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        for Begun { instance, ordinal, fire_time, at } in &*self.begun.lock().expect("no holder panics") {
+            writeln!(file, "{} {ordinal} {} {}", instance.0, fire_time.0, at.0)?;
+        }
+        Ok(file.flush()?)
+    }
+
+    pub(crate) fn read(&self, path: &Path) -> anyhow::Result<()> {
+        let mut begun = self.begun.lock().expect("no holder panics");
+        for line in BufReader::new(File::open(path)?).lines() {
+            let line = line?;
+            let mut numbers = line.split(' ');
+            let mut next = || numbers.next().ok_or_else(|| anyhow::anyhow!("{} is cut off: {line:?}", path.display()));
+            let (instance, ordinal) = (InstanceId(next()?.parse()?), next()?.parse()?);
+            let (fire_time, at) = (Timestamp(next()?.parse()?), Timestamp(next()?.parse()?));
+            begun.push(Begun { instance, ordinal, fire_time, at });
+        }
+        Ok(())
     }
 }
 
@@ -101,6 +128,16 @@ impl Counter {
         }
     }
 
+    /// So many have ended in all.
+    pub(crate) fn ended(&self, count: u64) {
+        if count > *self.ended.borrow() {
+            if let Some(window) = &mut *self.window.lock().expect("no holder panics") {
+                window.last = Instant::now();
+            }
+            self.ended.send_replace(count);
+        }
+    }
+
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
@@ -130,12 +167,8 @@ impl Observer for Counter {
         self.commits.fetch_add(1, Ordering::Relaxed);
         let rows = batch.inserts.iter().chain(batch.updates.iter().map(|update| &update.row));
         let ended = rows.filter(|row| row.state.is_terminal()).count() as u64;
-        if ended > 0 {
-            if let Some(window) = &mut *self.window.lock().expect("no holder panics") {
-                window.last = Instant::now();
-            }
-            self.ended.send_modify(|count| *count += ended);
-        }
+        let before = *self.ended.borrow();
+        self.ended(before + ended);
         if !batch.tasks.is_empty() {
             self.tasks.send_modify(|count| *count += batch.tasks.len() as u64);
         }

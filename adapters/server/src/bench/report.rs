@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::record::{Counter, Recorder};
 use super::{Expected, Scenario, Settings};
+use punctual_core::time::Timestamp;
 
 /// What a scenario has shown.
 #[derive(Clone, Debug, Serialize)]
@@ -21,8 +22,9 @@ pub(crate) struct Report {
     lost: u64,
     /// Begins of an instance after its first.
     duplicated: u64,
+    /// 0: not known.
     commits: u64,
-    /// The largest resident memory of this process.
+    /// The largest resident memory of the replica's process.
     rss_bytes_max: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first_fire_seconds: Option<f64>,
@@ -40,7 +42,9 @@ struct Lateness {
 impl Report {
     pub(super) fn new(settings: &Settings, recorder: &Recorder, counter: &Counter, expected: &[Expected], rss_bytes_max: u64) -> Self {
         let begun = recorder.judged();
-        let mut late: Vec<i64> = begun.iter().map(|begun| begun.at.0 - begun.fire_time.0).collect();
+        let called: HashMap<u64, Timestamp> = expected.iter().filter_map(Expected::call).collect();
+        let since = |begun: &super::record::Begun| called.get(&begun.ordinal).copied().unwrap_or(begun.fire_time);
+        let mut late: Vec<i64> = begun.iter().map(|begun| begun.at.0 - since(begun).0).collect();
         late.sort_unstable();
         let at = |share: f64| late.get(((late.len() as f64 * share) as usize).min(late.len().saturating_sub(1))).copied().unwrap_or(0);
         let mut begins: HashMap<_, u64> = HashMap::with_capacity(begun.len());
@@ -71,7 +75,7 @@ fn lost(begun: &[super::record::Begun], expected: &[Expected]) -> u64 {
     let mut lost = 0;
     for expected in expected {
         lost += match *expected {
-            Expected::Submissions { first_ordinal, count } => {
+            Expected::Submissions { first_ordinal, count, .. } => {
                 (first_ordinal..first_ordinal + count).filter(|ordinal| !by_ordinal.contains(ordinal)).count() as u64
             }
             Expected::EachSecond { tasks, first, last } => {
@@ -91,9 +95,9 @@ fn lost(begun: &[super::record::Begun], expected: &[Expected]) -> u64 {
     lost
 }
 
-/// The largest resident memory that this process has had, in bytes; 0 where the system doesn't say.
-pub(super) fn rss_bytes_max() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// The largest resident memory that a process has had, in bytes; 0 where the system doesn't say.
+pub(super) fn rss_bytes_max(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).map_or(0, |kib| kib * 1_024)
 }
@@ -103,7 +107,11 @@ impl std::fmt::Display for Report {
         writeln!(f, "{} instances in {:.2} s: {:.0} a second", self.instances, self.seconds, self.instances_per_second)?;
         let Lateness { p50, p99, max } = self.lateness_ms;
         writeln!(f, "begun after p50 {p50} ms, p99 {p99} ms, at most {max} ms")?;
-        writeln!(f, "lost {}, duplicated {}, {} commits", self.lost, self.duplicated, self.commits)?;
+        write!(f, "lost {}, duplicated {}", self.lost, self.duplicated)?;
+        match self.commits {
+            0 => writeln!(f)?,
+            commits => writeln!(f, ", {commits} commits")?,
+        }
         write!(f, "memory at most {:.0} MB", self.rss_bytes_max as f64 / 1e6)?;
         if let Some(seconds) = self.first_fire_seconds {
             write!(f, "\nfirst fire {seconds:.1} s after the start")?;

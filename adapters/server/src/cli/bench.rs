@@ -32,12 +32,23 @@ pub(crate) struct BenchArgs {
     /// A MySQL or MariaDB to measure with, instead of SQLite; the tables are made, and what is there is left alone
     #[arg(long, env = "PUNCTUAL_DATABASE", hide_env_values = true, value_name = "URL", conflicts_with = "db")]
     database: Option<String>,
+    /// Replica and worker as processes of their own, triggers over the API
+    #[arg(long, requires = "database")]
+    processes: bool,
+    /// A Redis for wake-ups between the processes
+    #[arg(long, env = "PUNCTUAL_REDIS", hide_env_values = true, value_name = "URL", requires = "processes")]
+    redis: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
     /// Make the store of the idle scenario and stop
     #[arg(long, hide = true)]
     seed_only: bool,
+    /// Be the worker of the replica at this address, and write down what begins
+    #[arg(long, hide = true, requires = "records")]
+    worker_of: Option<String>,
+    #[arg(long, hide = true)]
+    records: Option<PathBuf>,
 }
 
 impl BenchArgs {
@@ -46,6 +57,10 @@ impl BenchArgs {
     }
 
     async fn measure(&self) -> anyhow::Result<Exit> {
+        if let (Some(server), Some(records)) = (&self.worker_of, &self.records) {
+            bench::work(server.clone(), self.slots, records, super::interrupts()?).await?;
+            return Ok(Exit::Done);
+        }
         if self.seed_only {
             let db = self.db.as_ref().ok_or_else(|| anyhow::anyhow!("--seed-only needs --db"))?;
             bench::seed_idle(self.tasks, db).await?;
@@ -64,6 +79,8 @@ impl BenchArgs {
             slots: self.slots,
             db,
             database: self.database.clone(),
+            processes: self.processes,
+            redis: self.redis.clone(),
         };
         let report = bench::run(&settings).await?;
         match self.json {

@@ -5,7 +5,7 @@
 
 mod apply;
 mod bench;
-mod client;
+pub(crate) mod client;
 mod cron;
 mod dev;
 mod import;

@@ -325,10 +325,10 @@ impl Store for MySqlStore {
     async fn read_inbox(&self, partitions: Vec<PartitionId>, after: InboxId, limit: usize) -> Result<InboxPage, StoreError> {
         let mut session = self.reads.session().await?;
         match owner::read_waiting(&mut session, partitions, after, limit, &self.decode, &self.set_aside).await {
-            Ok(Waiting::In(partitions)) => {
+            Ok(Waiting::In(inboxes)) => {
                 session.give_back();
                 let mut session = self.reads.begin_snapshot().await?;
-                let page = owner::read_inbox(&mut session, &partitions, after, limit, &self.decode, &self.set_aside).await;
+                let page = owner::read_inbox(&mut session, &inboxes, after, limit, &self.decode, &self.set_aside).await;
                 session.leave(page).await
             }
             Ok(Waiting::Read(page)) => session.done(Ok(page)),

@@ -134,8 +134,15 @@ async fn documents(session: &mut Session, versions: &[(TaskId, Version)]) -> Res
 pub(crate) enum Waiting {
     /// This page.
     Read(InboxPage),
-    /// In these partitions something that can only be read together with what it speaks of, in one snapshot.
-    In(Vec<PartitionId>),
+    /// There is something that can only be read together with what it speaks of, in one snapshot.
+    In(Inboxes),
+}
+
+/// Inboxes in which something waits.
+pub(crate) struct Inboxes {
+    partitions: Vec<PartitionId>,
+    /// Whether something waits in others as well.
+    among_others: bool,
 }
 
 /// Reads as [`read_inbox`] does where that takes no snapshot: nothing waits, or nothing but triggers.
@@ -156,9 +163,10 @@ pub(crate) async fn read_waiting(
     if partitions.is_empty() {
         return Ok(Waiting::Read(InboxPage::default()));
     }
-    let entries = read_entries(session, &partitions, after, limit).await?;
+    let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
+    let entries = inboxes.entries(session, after, limit).await?;
     if entries.iter().any(|entry| entry.kind != KIND_TRIGGER) {
-        return Ok(Waiting::In(partitions));
+        return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };
     let mut definitions = Definitions::new(decode);
@@ -168,26 +176,22 @@ pub(crate) async fn read_waiting(
         page.entries.extend(read);
     }
     // A page is full where there is more: what was set aside makes room for those behind it.
-    Ok(if page.more && page.entries.len() < limit { Waiting::In(partitions) } else { Waiting::Read(page) })
+    Ok(if page.more && page.entries.len() < limit { Waiting::In(inboxes) } else { Waiting::Read(page) })
 }
 
-/// Reads the oldest entries behind `after` of these partitions' inboxes.
+/// Reads the oldest entries behind `after` of these inboxes.
 pub(crate) async fn read_inbox(
     session: &mut Session,
-    partitions: &[PartitionId],
+    inboxes: &Inboxes,
     after: InboxId,
     limit: usize,
     decode: &Decode,
     set_aside: &Mutex<SetAside>,
 ) -> Result<InboxPage, Failure> {
-    let mut page = InboxPage::default();
-    if partitions.is_empty() {
-        return Ok(page);
-    }
-    let mut definitions = Definitions::new(decode);
+    let (mut page, mut definitions) = (InboxPage::default(), Definitions::new(decode));
     let mut after = after;
     loop {
-        let entries = read_entries(session, partitions, after, limit).await?;
+        let entries = inboxes.entries(session, after, limit).await?;
         let mut found = Found::read(session, &entries).await?;
         let is_last = entries.len() < entries_at_once(limit);
         let mut set_aside = set_aside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,26 +216,27 @@ fn entries_at_once(limit: usize) -> usize {
     limit.saturating_add(1).min(PAGE_ROWS)
 }
 
-async fn read_entries(
-    session: &mut Session,
-    partitions: &[PartitionId],
-    after: InboxId,
-    limit: usize,
-) -> Result<Vec<StoredEntry>, Failure> {
-    let found = session.rows(entries_sql(partitions, after.0, entries_at_once(limit))).await?;
-    found.iter().map(stored_entry).collect()
-}
+impl Inboxes {
+    async fn entries(&self, session: &mut Session, after: InboxId, limit: usize) -> Result<Vec<StoredEntry>, Failure> {
+        let found = session.rows(self.entries_sql(after.0, entries_at_once(limit))).await?;
+        found.iter().map(stored_entry).collect()
+    }
 
-/// The oldest entries of each partition, and the oldest of those: however many wait, only so many are looked at.
-fn entries_sql(partitions: &[PartitionId], after: u64, count: usize) -> String {
-    let each = |partition: &PartitionId| {
-        format!(
-            "(SELECT id, `partition`, made_at, made_by, kind, task, version, body FROM inbox
-              WHERE `partition` = {partition} AND id > {after} ORDER BY id LIMIT {count})"
-        )
-    };
-    let all: Vec<_> = partitions.iter().map(each).collect();
-    format!("{} ORDER BY id LIMIT {count}", all.join(" UNION ALL "))
+    fn entries_sql(&self, after: u64, count: usize) -> String {
+        let columns = "id, `partition`, made_at, made_by, kind, task, version, body";
+        if !self.among_others {
+            let own = list(self.partitions.iter().map(|partition| u64::from(partition.0)));
+            return format!(
+                "SELECT {columns} FROM inbox FORCE INDEX (PRIMARY) WHERE id > {after} AND `partition` IN {own} ORDER BY id LIMIT {count}"
+            );
+        }
+        // The oldest of each partition, and the oldest of those: however many wait for others, only so many are looked at.
+        let each = |partition: &PartitionId| {
+            format!("(SELECT {columns} FROM inbox WHERE `partition` = {partition} AND id > {after} ORDER BY id LIMIT {count})")
+        };
+        let all: Vec<_> = self.partitions.iter().map(each).collect();
+        format!("{} ORDER BY id LIMIT {count}", all.join(" UNION ALL "))
+    }
 }
 
 fn stored_entry(row: &MySqlRow) -> Result<StoredEntry, Failure> {
