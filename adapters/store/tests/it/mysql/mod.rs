@@ -3,6 +3,7 @@
 mod faults;
 mod guards;
 mod plans;
+mod recorder;
 mod server;
 
 use std::sync::OnceLock;
