@@ -2,6 +2,7 @@
 
 mod faults;
 mod guards;
+mod order;
 mod plans;
 mod recorder;
 mod server;
