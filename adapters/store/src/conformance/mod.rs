@@ -54,6 +54,8 @@ macro_rules! conformance_tests {
             a_lease_is_renewed_and_given_up_by_its_owner_only
             a_replica_is_alive_until_its_beat_is_too_old
             a_replica_that_leaves_is_gone_at_once
+            replicas_are_listed_with_when_they_came_and_how_long_they_count
+            partitions_are_listed_with_their_owners_and_what_waits_there
         });
         $crate::conformance_tests!(@cases $factory, $block_on, commits {
             all_of_a_committed_batch_is_there
