@@ -16,7 +16,8 @@
 //! A commit stands where its last row does: its COMMIT, and whatever somebody does because of it, come later. It has the time of that row, too.
 //!
 //! **Which rows are one commit.** Each is on one connection, and writes its fences first: a fence after anything else begins the next one. So
-//! does a fence of another statement, unless the statement before was full.
+//! does a fence of another statement, unless the statement before was full. A batch that relies on no lease would not be told apart; no owner
+//! has one to send.
 
 use std::mem;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub struct Logged {
 /// What was carried out. Times within are the server's own, or the callers' where the store goes by theirs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    /// A batch, as its rows say: a watermark that it left alone is the one that was there, and ids of commits are counted from 1. Rows are in
-    /// the order in which they were written.
+    /// A batch, as its rows say: a watermark that it left alone is the one that was there, and what an instance is comes from its insert. Ids of
+    /// commits are counted from 1. Rows are in the order in which they were written.
     Committed(Arc<Batch>),
     /// A definition was written, and with it an inbox entry.
     Defined {
