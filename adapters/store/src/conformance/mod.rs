@@ -65,6 +65,7 @@ macro_rules! conformance_tests {
             a_batch_is_refused_if_one_of_its_leases_is_lost
             a_write_in_a_partition_not_relied_on_is_refused
             an_update_of_another_state_is_refused
+            an_update_to_what_an_instance_is_already_is_refused
             an_update_under_another_fence_is_refused
             an_update_of_what_is_not_there_is_refused
             a_firing_that_is_there_is_refused

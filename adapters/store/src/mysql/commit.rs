@@ -154,14 +154,17 @@ impl Writer<'_> {
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
         for (sql, expected) in script.messages {
             let (found, ran) = self.session.run_each(sql).await;
+            // First of all: what is written of an update that found nothing may be there already, and fail.
+            let is_missing =
+                found.iter().zip(&expected).any(|(found, expected)| matches!(expected, Expected::Instances(count) if count != found));
+            if is_missing && ran.as_ref().err().is_none_or(Failure::connection_holds) {
+                return Err(self.not_as_expected().await);
+            }
             if let Err(failure) = ran {
                 return Err(match expected.get(found.len()) {
                     Some(Expected::New) if failure.is_duplicate() => Stop::Refused(format!("a new instance is there already: {failure}")),
                     _ => Stop::Failed(failure),
                 });
-            }
-            if found.iter().zip(&expected).any(|(found, expected)| matches!(expected, Expected::Instances(count) if count != found)) {
-                return Err(self.not_as_expected().await);
             }
         }
         Ok(())
