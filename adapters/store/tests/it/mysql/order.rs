@@ -265,21 +265,14 @@ impl Judge<'_> {
                 let is_it = |call: &Call| matches!(call.ask, Ask::Release(of, under) if (of, under) == (*partition, *epoch));
                 self.calls.iter().position(|call| call.replica == owner && is_it(call))
             }
-            Seen::Submitted { entry, key: Some(key), .. } => {
-                let is_it = |call: &Call| match (&call.ask, &call.answer) {
-                    (Ask::Trigger { key: of, .. }, answer) if of == key => match answer {
-                        Answer::Submitted(Submitted::Accepted { entry: told }) => told == entry,
-                        _ => false,
-                    },
-                    _ => false,
-                };
-                let may_be = |call: &Call| match (&call.ask, record) {
-                    (Ask::Trigger { key: of, submissions }, Seen::Submitted { submissions: count, .. }) => {
-                        of == key && submissions == count && matches!(call.answer, Answer::Unknown)
-                    }
-                    _ => false,
-                };
-                self.calls.iter().position(is_it).or_else(|| self.calls.iter().position(may_be))
+            Seen::Submitted { entry, submissions, key: Some(key), .. } => {
+                let asked =
+                    |call: &Call| matches!(&call.ask, Ask::Trigger { key: of, submissions: count } if (of, count) == (key, submissions));
+                let was_told =
+                    |call: &Call| matches!(call.answer, Answer::Submitted(Submitted::Accepted { entry: told }) if told == *entry);
+                let may_be = |call: &Call| matches!(call.answer, Answer::Unknown);
+                let first = |is_it: &dyn Fn(&Call) -> bool| self.calls.iter().position(|call| asked(call) && is_it(call));
+                first(&was_told).or_else(|| first(&may_be))
             }
             _ => None,
         }
