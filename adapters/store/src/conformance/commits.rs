@@ -160,7 +160,7 @@ pub async fn an_update_to_what_an_instance_is_already_is_refused<F: Factory>(fac
         update.expected_state = if state == State::Running { State::Created } else { State::Running };
         let mut batch = owner.batch();
         batch.updates.push(update);
-        owner.refused(&store, batch, "any more").await;
+        owner.refused(&store, batch, "under fence").await;
     }
 }
 
