@@ -198,7 +198,8 @@ pub struct InboxPage {
     pub more: bool,
 }
 
-/// The owner's side of the store. `now` is the store's clock; an implementation with a clock of its own uses that.
+/// The owner's side of the store. `now` is the store's clock; an implementation with a clock of its own uses that. No call names a partition
+/// twice.
 pub trait Store: Send + Sync + 'static {
     /// How many partitions the store was laid out for.
     fn partitions(&self) -> u16;

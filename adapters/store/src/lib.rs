@@ -26,6 +26,8 @@ mod sqlite;
 #[cfg(feature = "conformance")]
 #[doc(hidden)]
 pub use guards::Guards;
+#[cfg(feature = "recorder")]
+pub use mysql::recorder;
 pub use mysql::{MySqlOptions, MySqlStore};
 pub use sqlite::{Options, SqliteStore};
 

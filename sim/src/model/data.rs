@@ -116,11 +116,20 @@ pub(crate) enum Write {
     Commit(Arc<Batch>),
 }
 
+/// A replica that has said that it is alive.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// When it said so first, without a gap since.
+    pub since: Timestamp,
+    /// Until when that counts.
+    pub expires_at: Timestamp,
+}
+
 /// What is stored.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
-    /// The replicas that have said that they are alive, and until when that counts.
-    pub members: BTreeMap<ReplicaId, Timestamp>,
+    /// The replicas that have said that they are alive.
+    pub members: BTreeMap<ReplicaId, Member>,
     /// By partition.
     pub leases: Vec<Lease>,
     /// The owners' records.
@@ -202,8 +211,8 @@ impl Data {
     pub(crate) fn apply(&mut self, write: &Write) {
         match write {
             Write::Beat { replica, until, now } => {
-                self.members.insert(replica.clone(), *until);
-                self.members.retain(|_, until| *until > *now);
+                self.members.retain(|_, member| member.expires_at > *now);
+                self.members.entry(replica.clone()).or_insert(Member { since: *now, expires_at: *until }).expires_at = *until;
             }
             Write::Leave { replica } => _ = self.members.remove(replica),
             Write::Grant { partition, replica, until } => {

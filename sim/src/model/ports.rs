@@ -16,7 +16,7 @@ use punctual_driver::ports::{
     TaskDocument, TaskView, VersionView,
 };
 
-use crate::model::data::StoredVersion;
+use crate::model::data::{Member, StoredVersion};
 use crate::model::database::Database;
 
 /// Makes a definition of a document, or says why not.
@@ -220,13 +220,13 @@ impl Catalog for ModelStore {
         Ok(self.with(|database, _| database.data().counts()))
     }
 
-    /// The model does not keep since when a replica is alive, nor where it is: `since` is the earliest instant.
+    /// The model does not keep where a replica is.
     async fn replicas(&self) -> Result<Vec<ReplicaView>, StoreError> {
-        let view = |(id, expires_at): (&ReplicaId, &Timestamp)| ReplicaView {
+        let view = |(id, member): (&ReplicaId, &Member)| ReplicaView {
             id: id.clone(),
             address: None,
-            since: Timestamp::MIN,
-            expires_at: *expires_at,
+            since: member.since,
+            expires_at: member.expires_at,
         };
         Ok(self.with(|database, _| database.data().members.iter().map(view).collect()))
     }

@@ -1,11 +1,12 @@
-//! The model of the database is what it says: it runs the suite that every store runs, does what the store on SQLite does, and each of its
-//! guards is one.
+//! The model of the database is what it says: it runs the suite that every store runs, does what the real stores do, and each of its guards is
+//! one.
 #![cfg(not(madsim))]
 
 mod calls;
 mod equivalence;
 mod failover;
 mod guards;
+mod recorded;
 mod set_aside;
 mod steps;
 
@@ -30,11 +31,17 @@ impl Factory for Models {
 
 /// A model laid out as the suite's stores are.
 pub(crate) fn model() -> ModelStore {
-    block_on(Models.open(PARTITIONS, conformance::decode()))
+    recording_model(&Recorder::default())
+}
+
+/// One that records there.
+pub(crate) fn recording_model(recorder: &Recorder) -> ModelStore {
+    let config = DatabaseConfig { partitions: PARTITIONS, starts_at: START, replica_lag: None };
+    ModelStore::new(Database::new(config, recorder.clone()), conformance::decode())
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
 mod suite {

@@ -249,7 +249,11 @@ impl World {
     /// The calls that a step is.
     pub(crate) fn calls(&mut self, step: Step) -> Vec<Call> {
         let replica = |index: usize| ReplicaId(REPLICAS[index].into());
-        let partitions = |some: Vec<u16>| some.into_iter().map(PartitionId).collect::<Vec<_>>();
+        // In any order, each once.
+        let partitions = |some: Vec<u16>| {
+            let mut named = BTreeSet::new();
+            some.into_iter().map(PartitionId).filter(|partition| named.insert(*partition)).collect::<Vec<_>>()
+        };
         let text = |index: usize| Arc::<str>::from(TEXTS[index]);
         match step {
             Step::Pass(millis) => {
@@ -349,6 +353,10 @@ impl World {
             self.say(&mut batch, index, part);
         }
         batch.leases = self.believed[index].values().map(|lease| LeaseCheck { commit_seq: lease.commit_seq + 1, ..*lease }).collect();
+        // An occurrence does not say its partition: stores take it without a lease, which no owner is without.
+        if batch.leases.is_empty() {
+            batch.occurrences.clear();
+        }
         if let Some(wrong) = wrong {
             self.spoil(&mut batch, wrong);
         }

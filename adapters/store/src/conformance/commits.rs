@@ -147,6 +147,23 @@ pub async fn an_update_of_another_state_is_refused<F: Factory>(factory: &F) {
     refused(&store, batch, "not running").await;
 }
 
+/// Whatever else is kept of that state is there already, and must not be in the way of saying why.
+pub async fn an_update_to_what_an_instance_is_already_is_refused<F: Factory>(factory: &F) {
+    let (store, mut owner, mut row) = with_one(factory).await;
+    for state in State::ALL {
+        let update = ended(&row, state, START);
+        row = update.row.clone();
+        let mut batch = owner.batch();
+        batch.updates.push(update);
+        commit(&store, batch).await;
+        let mut update = ended(&row, state, START);
+        update.expected_state = if state == State::Running { State::Created } else { State::Running };
+        let mut batch = owner.batch();
+        batch.updates.push(update);
+        owner.refused(&store, batch, "under fence").await;
+    }
+}
+
 /// The second: the state is right.
 pub async fn an_update_under_another_fence_is_refused<F: Factory>(factory: &F) {
     let (store, mut owner, row) = with_one(factory).await;

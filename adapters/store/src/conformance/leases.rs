@@ -2,10 +2,11 @@
 
 use punctual_core::batch::Renewal;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId};
+use punctual_core::instance::State;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{LeaseAnswer, Store};
+use punctual_driver::ports::{Catalog, LeaseAnswer, PartitionView, ReplicaView, Store};
 
-use super::{Factory, Owner, START, TTL, commit, open, refused};
+use super::{Factory, Owner, START, TTL, all_partitions, commit, ended, open, refused, tasks_in_force};
 
 const P: PartitionId = PartitionId(3);
 
@@ -195,4 +196,72 @@ pub async fn a_replica_that_leaves_is_gone_at_once<F: Factory>(factory: &F) {
     store.release(a(), vec![(P, epoch)], true).await.expect("a release");
     assert_eq!(store.beat(b(), TTL, START).await.expect("a beat").members, [b()]);
     assert!(matches!(ask(&store, "b", START).await, LeaseAnswer::Granted { .. }));
+}
+
+/// In the order of their names. One that comes back after its time was over is a new one.
+pub async fn replicas_are_listed_with_when_they_came_and_how_long_they_count<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let beat = async |replica, millis| store.beat(replica, TTL, later(millis)).await.expect("a beat");
+    let listed = async || store.replicas().await.expect("replicas");
+    let view = |id, since, last_beat| ReplicaView { id, address: None, since: later(since), expires_at: later(last_beat + TTL.0) };
+    assert_eq!(listed().await, []);
+    beat(b(), 0).await;
+    beat(a(), 1).await;
+    beat(b(), 5_000).await;
+    beat(a(), 9_000).await;
+    assert_eq!(listed().await, [view(a(), 1, 9_000), view(b(), 0, 5_000)]);
+    beat(a(), 5_000 + TTL.0).await;
+    assert_eq!(listed().await, [view(a(), 1, 5_000 + TTL.0)]);
+    beat(b(), 16_000).await;
+    assert_eq!(listed().await, [view(a(), 1, 5_000 + TTL.0), view(b(), 16_000, 16_000)]);
+    store.release(a(), vec![], true).await.expect("a release");
+    assert_eq!(listed().await, [view(b(), 16_000, 16_000)]);
+}
+
+/// Also where nobody has them, or their owner's time is over.
+pub async fn partitions_are_listed_with_their_owners_and_what_waits_there<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let listed = async || {
+        let mut views = store.partition_views().await.expect("partitions");
+        views.iter_mut().filter(|view| view.owner.is_none()).for_each(|view| view.expires_at = Timestamp(0));
+        views
+    };
+    let nobodys =
+        |partition| PartitionView { partition, owner: None, epoch: Epoch(0), expires_at: Timestamp(0), commit_seq: 0, inbox: 0, live: 0 };
+    let mut expected: Vec<_> = all_partitions().into_iter().map(nobodys).collect();
+    assert_eq!(listed().await, expected);
+
+    let mut owner = Owner::of_all(&store).await;
+    let (task, at) = tasks_in_force(&store, &mut owner, &["one"]).await[0];
+    for view in &mut expected {
+        (view.owner, view.epoch, view.expires_at, view.commit_seq) = (Some(a()), Epoch(1), later(TTL.0), 1);
+    }
+    assert_eq!(listed().await, expected);
+
+    let rows: Vec<_> = (0..3).map(|number| owner.dispatched(at, task, later(number))).collect();
+    let mut batch = owner.batch_on(&[at]);
+    batch.inserts.clone_from(&rows);
+    commit(&store, batch).await;
+    let mut batch = owner.batch_on(&[at]);
+    batch.updates.push(ended(&rows[0], State::Succeeded, START));
+    commit(&store, batch).await;
+    for row in &rows[1..] {
+        store.cancel(row.id, "me".into(), None, START).await.expect("an answer");
+    }
+    let busy = usize::from(at.0);
+    (expected[busy].commit_seq, expected[busy].inbox, expected[busy].live) = (3, 2, 2);
+    assert_eq!(listed().await, expected);
+
+    // A renewal, a release, and one that was taken over.
+    let [renewed, released, taken] = [busy, (busy + 1) % 8, (busy + 2) % 8];
+    let partition = |index: usize| expected[index].partition;
+    let (renewal, given_up) = (owner.renewal(partition(renewed)), owner.lease(partition(released)).epoch);
+    let taken_over = partition(taken);
+    store.renew(a(), vec![renewal], TTL, later(500)).await.expect("an answer");
+    store.release(a(), vec![(partition(released), given_up)], false).await.expect("a release");
+    Owner::take(&store, "b", vec![taken_over], later(TTL.0)).await;
+    expected[renewed].expires_at = later(500 + TTL.0);
+    (expected[released].owner, expected[released].expires_at) = (None, Timestamp(0));
+    (expected[taken].owner, expected[taken].epoch, expected[taken].expires_at) = (Some(b()), Epoch(2), later(2 * TTL.0));
+    assert_eq!(listed().await, expected);
 }

@@ -54,6 +54,8 @@ macro_rules! conformance_tests {
             a_lease_is_renewed_and_given_up_by_its_owner_only
             a_replica_is_alive_until_its_beat_is_too_old
             a_replica_that_leaves_is_gone_at_once
+            replicas_are_listed_with_when_they_came_and_how_long_they_count
+            partitions_are_listed_with_their_owners_and_what_waits_there
         });
         $crate::conformance_tests!(@cases $factory, $block_on, commits {
             all_of_a_committed_batch_is_there
@@ -63,6 +65,7 @@ macro_rules! conformance_tests {
             a_batch_is_refused_if_one_of_its_leases_is_lost
             a_write_in_a_partition_not_relied_on_is_refused
             an_update_of_another_state_is_refused
+            an_update_to_what_an_instance_is_already_is_refused
             an_update_under_another_fence_is_refused
             an_update_of_what_is_not_there_is_refused
             a_firing_that_is_there_is_refused

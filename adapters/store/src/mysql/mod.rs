@@ -43,6 +43,8 @@ mod history;
 mod leases;
 mod months;
 mod owner;
+#[cfg(feature = "recorder")]
+pub mod recorder;
 mod rows;
 mod schema;
 mod session;

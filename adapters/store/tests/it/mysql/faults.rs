@@ -1,5 +1,6 @@
 //! What a server and a network can do to a commit: whatever is answered must be what is in the database afterwards.
 
+use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -175,26 +176,31 @@ fn who_was_taken_over_from_is_refused() {
 }
 
 /// A transaction of somebody else's that holds rows, in the way of whoever comes.
-struct InTheWay(std::process::Child);
+pub(super) struct InTheWay(std::process::Child);
 
 impl InTheWay {
-    fn of(url: &str, statement: &str) -> Self {
-        use std::io::{BufRead, BufReader, Write};
+    pub(super) fn of(url: &str, statement: &str) -> Self {
         use std::process::{Command, Stdio};
         let (port, database) = url.rsplit_once('@').and_then(|(_, place)| place.split_once('/')).expect("an address");
         let port = port.rsplit(':').next().expect("a port");
-        let mut client = Command::new("mariadb")
+        let client = Command::new("mariadb")
             .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--port", port, "--user=punctual", "--password=private"])
             .args(["--batch", "--skip-column-names", "--unbuffered", database])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a client");
-        let input = client.stdin.as_mut().expect("piped");
-        writeln!(input, "START TRANSACTION; {statement}; SELECT 'there';").expect("a statement");
-        let lines = BufReader::new(client.stdout.as_mut().expect("piped")).lines();
+        let mut in_the_way = InTheWay(client);
+        in_the_way.go_on(&format!("START TRANSACTION; {statement}"));
+        in_the_way
+    }
+
+    /// Carries further statements out.
+    pub(super) fn go_on(&mut self, statements: &str) {
+        let input = self.0.stdin.as_mut().expect("piped");
+        writeln!(input, "{statements}; SELECT 'there';").expect("a statement");
+        let lines = BufReader::new(self.0.stdout.as_mut().expect("piped")).lines();
         assert!(lines.map_while(Result::ok).any(|line| line == "there"));
-        InTheWay(client)
     }
 }
 

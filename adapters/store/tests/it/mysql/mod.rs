@@ -2,7 +2,9 @@
 
 mod faults;
 mod guards;
+mod order;
 mod plans;
+mod recorder;
 mod server;
 
 use std::sync::OnceLock;
