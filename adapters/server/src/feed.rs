@@ -11,6 +11,7 @@ use punctual_driver::ports::{Catalog, Observer, StoreError};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 
+use crate::applied::Applied;
 use crate::console::Console;
 
 /// Things that may wait to be put into words; where more come, their number is printed instead.
@@ -27,6 +28,7 @@ enum News {
 #[derive(Debug)]
 pub(crate) struct Feed {
     commits: watch::Sender<u64>,
+    applied: Applied,
     trouble: watch::Sender<Option<Arc<str>>>,
     news: Option<(mpsc::Sender<News>, Console)>,
     tells_commits: bool,
@@ -35,14 +37,15 @@ pub(crate) struct Feed {
 impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
-        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: None, tells_commits: false }
+        let (commits, trouble) = (watch::Sender::new(0), watch::Sender::new(None));
+        Feed { commits, applied: Applied::default(), trouble, news: None, tells_commits: false }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
     pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(print(store, console.clone(), to_print));
-        Feed { commits: watch::Sender::new(0), trouble: watch::Sender::new(None), news: Some((news, console)), tells_commits: true }
+        Feed { news: Some((news, console)), tells_commits: true, ..Feed::quiet() }
     }
 
     /// A feed that prints what somebody has to know of, and not each firing.
@@ -53,6 +56,11 @@ impl Feed {
     /// Changes with each commit.
     pub(crate) fn commits(&self) -> watch::Receiver<u64> {
         self.commits.subscribe()
+    }
+
+    /// The inbox entries that it applies.
+    pub(crate) fn applied(&self) -> Applied {
+        self.applied.clone()
     }
 
     /// Why the store can't be written, while it can't.
@@ -73,6 +81,7 @@ impl Feed {
 impl Observer for Feed {
     fn committed(&self, batch: &Arc<Batch>) {
         self.commits.send_modify(|count| *count += 1);
+        self.applied.tell(&batch.applied);
         if self.tells_commits {
             self.tell(News::Committed(batch.clone()));
         }

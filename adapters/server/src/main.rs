@@ -1,6 +1,7 @@
 //! The one binary.
 
 mod api;
+mod applied;
 mod bench;
 mod cli;
 mod console;

@@ -75,14 +75,16 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
         return Ok((StatusCode::CONFLICT, Json(json!({ "cancelled": false, "instance": views::instance(&view) }))));
     }
     let by = Arc::from(cancel.by.as_deref().unwrap_or("api"));
-    match api.store.cancel(view.row.id, by, cancel.reason.map(Arc::from), api.clock.now().wall).await? {
-        Submitted::NoSuchInstance => return Err(ApiError::NoSuchInstance { id }),
-        _ => api.signal(),
-    }
+    let entry = match api.store.cancel(view.row.id, by, cancel.reason.map(Arc::from), api.clock.now().wall).await? {
+        Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
+        Submitted::NoSuchInstance | Submitted::NoSuchTask | Submitted::KeyTaken => return Err(ApiError::NoSuchInstance { id }),
+    };
+    api.signal();
     let instance = view.row.id;
     let api = &api;
-    let ended =
-        api.when_applied(|| async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) }).await?;
+    let ended = api
+        .when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) })
+        .await?;
     let is_cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
     let instance = views::instance(ended.as_ref().unwrap_or(&view));
     Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))

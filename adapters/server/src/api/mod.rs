@@ -21,6 +21,7 @@ use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use punctual_core::ids::InboxId;
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
 use punctual_spec::zones::Zones;
@@ -28,6 +29,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use error::ApiError;
+
+use crate::applied::Applied;
 
 /// Most rows of a page.
 pub(crate) const PAGE_MAX: usize = 1_000;
@@ -53,8 +56,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) signals: Arc<dyn Signals>,
     /// Time zones, for the documents of tasks.
     pub(crate) zones: Arc<Zones>,
-    /// Counts commits: changes when there may be something new to read.
-    pub(crate) commits: watch::Receiver<u64>,
+    /// The inbox entries that this process's scheduler applies.
+    pub(crate) applied: Applied,
     /// Why the scheduler can't write, where it can't.
     pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
 }
@@ -67,7 +70,7 @@ impl<S, C> Clone for Api<S, C> {
             scheduler: self.scheduler.clone(),
             signals: self.signals.clone(),
             zones: self.zones.clone(),
-            commits: self.commits.clone(),
+            applied: self.applied.clone(),
             trouble: self.trouble.clone(),
         }
     }
@@ -79,21 +82,23 @@ impl<S: Catalog, C: Clock> Api<S, C> {
         self.signals.wake(Wake::Inbox);
     }
 
-    /// Reads again after each commit of this replica, and every [`LOOK_AGAIN`] for those of others, until there is something, for
-    /// [`APPLY_WAIT`] at most.
+    /// Reads when this replica has applied the entry, and every [`LOOK_AGAIN`] for the case that another one does, until there is something,
+    /// for [`APPLY_WAIT`] at most.
     pub(crate) async fn when_applied<T, F: Future<Output = Result<Option<T>, ApiError>>>(
         &self,
+        entry: InboxId,
         read: impl Fn() -> F,
     ) -> Result<Option<T>, ApiError> {
-        let mut commits = self.commits.clone();
         let waiting = async {
+            let mut applied = std::pin::pin!(self.applied.wait(entry));
+            let mut is_applied = false;
             loop {
-                commits.mark_unchanged();
+                match is_applied {
+                    false => is_applied = tokio::time::timeout(LOOK_AGAIN, &mut applied).await.is_ok(),
+                    true => tokio::time::sleep(LOOK_AGAIN).await,
+                }
                 if let Some(found) = read().await? {
                     return Ok(Some(found));
-                }
-                if let Ok(Err(_)) = tokio::time::timeout(LOOK_AGAIN, commits.changed()).await {
-                    return Ok(None);
                 }
             }
         };

@@ -119,7 +119,7 @@ fn submission(payload: Option<Box<RawValue>>, delay_ms: Option<u64>, key: Option
 /// Waits for the owner to apply the entry, so that the caller learns the instance's id.
 async fn accepted<S: Catalog, C: Clock>(api: &Api<S, C>, entry: InboxId) -> Result<Value, ApiError> {
     let ordinal = ordinal_of(entry, 0);
-    let found = api.when_applied(|| async move { Ok(api.store.instance_of_submission(ordinal).await?) }).await?;
+    let found = api.when_applied(entry, || async move { Ok(api.store.instance_of_submission(ordinal).await?) }).await?;
     Ok(json!({ "submission": entry.to_string(), "instance": found.as_ref().map(views::instance) }))
 }
 
