@@ -3,19 +3,21 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::limits::{REDIAL, REDIAL_MIN, REDIAL_STABLE_AFTER};
+use crate::limits::{REDIAL, REDIAL_EAGER, REDIAL_EAGER_FOR, REDIAL_MIN, REDIAL_STABLE_AFTER};
 
 /// Capped, exponential, with full jitter: workers that lost a replica together don't come back together.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     bound: Duration,
+    /// How long it has been away.
+    away: Duration,
     random: RandomState,
     drawn: u64,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff { bound: REDIAL[0], random: RandomState::new(), drawn: 0 }
+        Backoff { bound: REDIAL[0], away: Duration::ZERO, random: RandomState::new(), drawn: 0 }
     }
 }
 
@@ -23,10 +25,11 @@ impl Backoff {
     /// After a dialling, or a connection, that took this long.
     pub(crate) fn next(&mut self, lasted: Duration) -> Duration {
         if lasted >= REDIAL_STABLE_AFTER {
-            self.bound = REDIAL[0];
+            (self.bound, self.away) = (REDIAL[0], Duration::ZERO);
         }
         let wait = self.draw(self.bound).max(REDIAL_MIN);
-        self.bound = (self.bound * 2).min(REDIAL[1]);
+        self.away += wait;
+        self.bound = (self.bound * 2).min(if self.away < REDIAL_EAGER_FOR { REDIAL_EAGER } else { REDIAL[1] });
         wait
     }
 
@@ -50,12 +53,19 @@ mod tests {
     #[test]
     fn waits_grow_to_the_cap_and_start_anew_after_a_connection_that_lasted() {
         let mut backoff = Backoff::default();
+        let mut away = Duration::ZERO;
+        while away < REDIAL_EAGER_FOR {
+            let wait = backoff.next(Duration::ZERO);
+            assert!((REDIAL_MIN..=REDIAL_EAGER).contains(&wait), "{wait:?}");
+            away += wait;
+        }
         for _ in 0..100 {
             let wait = backoff.next(Duration::ZERO);
             assert!((REDIAL_MIN..=REDIAL[1]).contains(&wait), "{wait:?}");
         }
         assert_eq!(backoff.bound, REDIAL[1]);
         assert!(backoff.next(REDIAL_STABLE_AFTER) <= REDIAL[0]);
+        assert_eq!(backoff.bound, REDIAL[0] * 2);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use punctual_driver::link::ToWorkerNode;
 use tokio::sync::{mpsc, watch};
@@ -144,6 +145,8 @@ struct Known {
     task: AbortHandle,
     is_seed: bool,
     is_connected: bool,
+    /// When it went, if it was ever connected.
+    lost_at: Option<Instant>,
     /// The replicas that it listed last, while it is connected.
     lists: BTreeSet<Address>,
 }
@@ -154,6 +157,7 @@ impl Dialler {
             self.begin(seed, true);
         }
         let node = self.common.node.clone();
+        let mut settles = tokio::time::interval(self.common.options.timing.redial_eager_for);
         loop {
             tokio::select! {
                 biased;
@@ -164,13 +168,14 @@ impl Dialler {
                 },
                 // Tasks end only when they are dropped from here.
                 Some(_) = self.tasks.join_next() => {}
+                _ = settles.tick() => self.settle(),
             }
         }
     }
 
     fn begin(&mut self, address: Address, is_seed: bool) {
         let task = self.tasks.spawn(replica::keep(self.common.clone(), address.clone()));
-        self.known.insert(address, Known { task, is_seed, is_connected: false, lists: BTreeSet::new() });
+        self.known.insert(address, Known { task, is_seed, is_connected: false, lost_at: None, lists: BTreeSet::new() });
     }
 
     fn take(&mut self, news: News) {
@@ -183,20 +188,24 @@ impl Dialler {
             }
             News::Disconnected { from } => {
                 let Some(known) = self.known.get_mut(&from) else { return };
-                known.is_connected = false;
+                if std::mem::take(&mut known.is_connected) {
+                    known.lost_at = Some(Instant::now());
+                }
                 known.lists.clear();
             }
         }
         self.settle();
     }
 
-    /// Begins with who is new, and drops who is neither listed nor connected.
+    /// Begins with who is new, and drops who is neither listed nor connected, nor was lately.
     fn settle(&mut self) {
         let listed: BTreeSet<Address> = self.known.values().flat_map(|known| known.lists.iter().cloned()).collect();
         if self.known.values().any(|known| known.is_connected) {
             let common = &self.common;
+            let forgets_after = common.options.timing.redial_eager_for;
             self.known.retain(|address, known| {
-                let stays = known.is_seed || known.is_connected || listed.contains(address);
+                let may_be_back = known.lost_at.is_some_and(|lost_at| lost_at.elapsed() < forgets_after);
+                let stays = known.is_seed || known.is_connected || may_be_back || listed.contains(address);
                 if !stays {
                     known.task.abort();
                     common.tell(address, &LinkState::Dropped);

@@ -47,6 +47,10 @@ pub const REPLICAS_INTERVAL: Duration = Duration::from_secs(5);
 pub const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Waits between diallings: drawn between zero and a bound that doubles from the first of these to the second.
 pub const REDIAL: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// The longest wait while the replica has not been away for [`REDIAL_EAGER_FOR`]: one that is restarted is to have its workers at once.
+pub const REDIAL_EAGER: Duration = Duration::from_millis(500);
+/// How long a replica that went may take to come back, and be found at once; it is dialled for so long though no other lists it.
+pub const REDIAL_EAGER_FOR: Duration = Duration::from_secs(60);
 /// Shortest wait between two diallings, whatever was drawn.
 pub const REDIAL_MIN: Duration = Duration::from_millis(20);
 /// The bound starts anew after a connection that lasted so long.
@@ -80,6 +84,8 @@ pub struct Timing {
     pub stall_time_max: Duration,
     /// [`REPLICAS_INTERVAL`].
     pub replicas_interval: Duration,
+    /// [`REDIAL_EAGER_FOR`].
+    pub redial_eager_for: Duration,
 }
 
 impl Default for Timing {
@@ -90,6 +96,7 @@ impl Default for Timing {
             handshake_time_max: HANDSHAKE_TIME_MAX,
             stall_time_max: STALL_TIME_MAX,
             replicas_interval: REPLICAS_INTERVAL,
+            redial_eager_for: REDIAL_EAGER_FOR,
         }
     }
 }

@@ -347,6 +347,7 @@ impl Scheduler {
             true => limits::WORKER_LEASE,
         };
         self.send(connection, ToWorker::Welcome { heartbeat, lease: limits::WORKER_LEASE });
+        self.join();
 
         let running: BTreeSet<_> = hello.running.iter().map(|running| (running.instance, running.fence)).collect();
         for id in held {

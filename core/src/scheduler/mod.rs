@@ -411,7 +411,7 @@ impl Scheduler {
             wall_read: now.wall,
             phase: Phase::Working,
             partitions: (0..config.partitions).map(|_| Partition::default()).collect(),
-            membership: Membership::default(),
+            membership: Membership::beginning(now.monotonic),
             new_partitions: Vec::new(),
             to_load: VecDeque::new(),
             loads: 0,

@@ -6,6 +6,8 @@
 //! partitions divided evenly, the rest to those whose ids come first. A replica asks for partitions until it has its share, and hands over
 //! what it has beyond it. Nobody decides who takes which: the store gives each lease to one.
 //!
+//! A replica that starts waits for its first worker, but not for long, before it says that it is there: until then the others go on.
+//!
 //! A partition that is to be handed over is *leaving*: nothing of it is fired, assigned or taken in any more, and as soon as all that it
 //! had to write is written its lease is released and the others are woken up. The next owner reads it, asks the workers for their
 //! accounts and adopts what runs.
@@ -41,6 +43,10 @@ use crate::time::{Millis, Monotonic, Timestamp};
 
 /// How often a replica says that it is alive.
 const BEAT_INTERVAL: Millis = Millis(1_000);
+
+/// How long a replica waits for a worker before it says for the first time that it is alive: from then on others hand partitions over to it,
+/// and what it can't run yet would be late.
+const JOIN_WITHOUT_WORKER_AFTER: Millis = Millis(2_000);
 
 /// How long to wait before a partition is asked for again.
 const ACQUIRE_RETRY: Millis = Millis(1_000);
@@ -80,6 +86,11 @@ pub(super) struct Membership {
 }
 
 impl Membership {
+    /// Of a replica that begins now.
+    pub(super) fn beginning(now: Monotonic) -> Self {
+        Membership { beat_at: now + JOIN_WITHOUT_WORKER_AFTER, ..Membership::default() }
+    }
+
     /// How many of so many partitions belong to this replica.
     fn share(&self, partitions: usize) -> usize {
         match self.count {
@@ -248,6 +259,14 @@ impl Scheduler {
         }
         if !partitions.is_empty() {
             self.commands.push_back(Command::AcquireLeases { partitions, most: share - have });
+        }
+    }
+
+    /// A worker has come: a replica that has waited for one joins the others.
+    pub(super) fn join(&mut self) {
+        if self.membership.count == 0 {
+            self.membership.beat_at = self.membership.beat_at.min(self.now.monotonic);
+            self.look_after_leases();
         }
     }
 

@@ -5,6 +5,7 @@
 mod behaviours;
 mod commits;
 mod guards;
+mod joining;
 mod odd_input;
 mod regressions;
 mod scripts;

@@ -26,6 +26,7 @@ pub(crate) fn hasty() -> Timing {
         handshake_time_max: Duration::from_secs(2),
         stall_time_max: Duration::from_secs(3),
         replicas_interval: Duration::from_millis(100),
+        redial_eager_for: Duration::from_secs(3),
     }
 }
 

@@ -25,21 +25,40 @@ async fn the_second_replica_is_found_through_the_first_and_dropped_when_it_is_go
             other => panic!("{other:?}"),
         }
     };
-    let gone = format!("http://{}", second.address);
+    let (at, gone) = (second.address, format!("http://{}", second.address));
     second.kill().await;
-    loop {
+    disconnected(&mut worker, at_second).await;
+    // Nobody lists it any more, and it is found again all the same: it was restarted.
+    list.send_replace(vec![first.address.to_string()]);
+    let mut second = Listening::start_at(at, options("b-again")).await;
+    let at_second = loop {
         match worker.next().await {
-            ToWorkerNode::Disconnected(connection) if connection == at_second => break,
+            ToWorkerNode::Connected(connection, link) => {
+                link.send(vec![crate::harness::hello("w1")]).await.expect("the link is open");
+                second.welcomed().await;
+                break connection;
+            }
             ToWorkerNode::Messages(..) => {}
             other => panic!("{other:?}"),
         }
-    }
-    list.send_replace(vec![first.address.to_string()]);
+    };
+    second.kill().await;
+    disconnected(&mut worker, at_second).await;
     loop {
         let (address, state) = worker.state().await;
         if state == LinkState::Dropped {
             assert_eq!(address, gone);
             break;
+        }
+    }
+}
+
+async fn disconnected(worker: &mut Dialling, from: punctual_core::ids::ConnectionId) {
+    loop {
+        match worker.next().await {
+            ToWorkerNode::Disconnected(connection) if connection == from => return,
+            ToWorkerNode::Messages(..) => {}
+            other => panic!("{other:?}"),
         }
     }
 }
