@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_testbed::{MariaDb, Redis};
 use serde_json::Value;
@@ -61,9 +61,12 @@ fn main() -> Anyhow<()> {
         let url = database.create(&name.replace('-', "_"))?;
         let mut fleet = Fleet::start(&program, &url, &redis.url())?;
         std::thread::sleep(Duration::from_secs(10));
+        // What fired before all had found each other doesn't count.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis().try_into()?;
+        std::thread::sleep(Duration::from_secs(2));
         hurt(&mut fleet)?;
         std::thread::sleep(Duration::from_secs(20));
-        println!("{name}: {}", fleet.judge()?);
+        println!("{name}: {}", fleet.judge(since)?);
     }
     Ok(())
 }
