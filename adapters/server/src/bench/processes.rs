@@ -61,6 +61,8 @@ impl Processes {
         let records = folder.join("begun");
         let mut worker = Command::new(&program);
         worker.args(["bench", "--worker-of", &workers.to_string(), "--slots", &slots.to_string(), "--records"]).arg(&records);
+        // Its command line takes neither.
+        worker.env_remove("PUNCTUAL_DATABASE").env_remove("PUNCTUAL_REDIS");
         let worker = worker.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
         // A wake-up of this process's own concerns nobody here.
         let signals =
