@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::Context;
-use punctual_sim::check::{self, Judgement, Verdict};
+use punctual_sim::check::{Judgement, Slack, Verdict, judge_with};
 use punctual_sim::history::{History, What, Who};
 use punctual_sim::plan::Plan;
 use punctual_sim::show;
@@ -18,6 +18,8 @@ use crate::merge::{Sources, merge};
 use crate::trouble::{self, Done};
 use crate::truth;
 
+/// A machine that is busy takes its time to begin a handler that was handed to it.
+const SLACK: Slack = Slack { begins_ms: 2_000 };
 /// How far the machine's wall clock may move against its monotonic one before that is said.
 const DRIFT_US_MAX: i64 = 1_000;
 
@@ -107,7 +109,7 @@ async fn carry_out(cluster: &Arc<Cluster>) -> anyhow::Result<Ran> {
     let accounts = (0..cluster.workers.len()).map(|worker| truth::read(&account(&cluster.folder, worker)));
     let accounts = accounts.collect::<anyhow::Result<_>>()?;
     let history = merge(Sources { origin: cluster.origin, end_us, notes: cluster.notes.all(), accounts, logged, left });
-    let judgements = check::judge(&cluster.plan, &history);
+    let judgements = judge(&cluster.plan, &history);
     complaints(cluster);
     let findings = cluster.findings.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(Ran { history, judgements, faults, findings })
@@ -124,6 +126,11 @@ fn complaints(cluster: &Cluster) {
             cluster.find(format!("{:?} says: {line}", replica.node.who));
         }
     }
+}
+
+/// Judges what was seen of real processes by all properties.
+pub fn judge(plan: &Plan, history: &History) -> Vec<Judgement> {
+    judge_with(plan, history, SLACK)
 }
 
 /// Writes down what came of it.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use punctual_chaos::cluster::Programs;
-use punctual_chaos::run::{Ran, run, verdicts};
+use punctual_chaos::run::{Ran, judge, run, verdicts};
 use punctual_core::instance::State;
 use punctual_core::time::Millis;
-use punctual_sim::check::{Verdict, judge};
+use punctual_sim::check::Verdict;
 use punctual_sim::history::{History, What, Who};
 use punctual_sim::plan::{Call, CallKind, Fault, FaultKind, HandlerPlan, Knobs, Plan, STARTS_AT, Selector, Shape, TaskPlan};
 use punctual_sim::problems::problems;
@@ -137,6 +137,9 @@ fn mutilated(history: &History) {
         _ => false,
     };
     assert!(violated(&without(history, gives_it)).contains(&"speak.after_commit"));
+
+    let begins = |what: &What| matches!(what, What::Began { .. });
+    assert!(violated(&without(history, begins)).contains(&"state.begun"));
 
     let succeeds = |what: &What| matches!(what, What::Effect { .. });
     assert!(violated(&without(history, succeeds)).contains(&"effect.once"));
