@@ -46,7 +46,9 @@ fn chaos(is_debug: bool, arguments: &[OsString]) -> ExitCode {
             return failed;
         }
     }
-    let arguments: Vec<OsString> = [OsString::from("run")].into_iter().chain(arguments.iter().cloned()).collect();
+    // There is nothing else that people would ask for.
+    let command = if arguments.first().is_some_and(|first| first == "run") { None } else { Some(OsString::from("run")) };
+    let arguments: Vec<OsString> = command.into_iter().chain(arguments.iter().cloned()).collect();
     run(&target.join(profile(is_debug)).join("punctual-chaos"), &arguments)
 }
 
