@@ -79,7 +79,7 @@ pub struct Cluster {
     pub clocks: Result<(), String>,
     /// What is wrong with the system by itself: processes that ended unasked.
     pub findings: Mutex<Vec<String>>,
-    helpers: Mutex<JoinSet<()>>,
+    background: Mutex<JoinSet<()>>,
 }
 
 impl Cluster {
@@ -99,7 +99,7 @@ impl Cluster {
         let sky = Sky::new(Weather::fine(plan.shape, pair.port(), redis.port()));
         let notes = Notes::default();
         let clocks = faketime(&plan);
-        let mut making = Making { plan: &plan, programs, folder, notes: &notes, sky: &sky, clocks: &clocks, helpers: JoinSet::new() };
+        let mut making = Making { plan: &plan, programs, folder, notes: &notes, sky: &sky, clocks: &clocks, background: JoinSet::new() };
         let pids: Pids = Arc::new(Mutex::new(vec![None; plan.shape.workers]));
         let (mut replicas, mut addresses) = (Vec::new(), Vec::new());
         for index in 0..plan.shape.schedulers {
@@ -108,7 +108,7 @@ impl Cluster {
             addresses.push(address);
         }
         let workers = (0..plan.shape.workers).map(|index| making.worker(index, &addresses, &pids)).collect::<anyhow::Result<_>>()?;
-        let helpers = Mutex::new(making.helpers);
+        let background = Mutex::new(making.background);
         let mut cluster = Cluster {
             origin: Origin::now(),
             people: People::default(),
@@ -122,7 +122,7 @@ impl Cluster {
             sky,
             replicas,
             workers,
-            helpers,
+            background,
         };
         cluster.put_on_forecasts()?;
         cluster.put_on_clocks(0)?;
@@ -226,10 +226,10 @@ impl Cluster {
 
     /// Keeps what processes look at as it should be, and starts again what ended unasked.
     fn look_after(self: &Arc<Self>) {
-        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         let cluster = Arc::downgrade(self);
         let mut weather = self.sky.subscribe();
-        helpers.spawn(async move {
+        background.spawn(async move {
             while weather.changed().await.is_ok() {
                 let Some(cluster) = cluster.upgrade() else { return };
                 if let Err(error) = cluster.put_on_forecasts() {
@@ -238,7 +238,7 @@ impl Cluster {
             }
         });
         let cluster = Arc::downgrade(self);
-        helpers.spawn(async move {
+        background.spawn(async move {
             while let Some(cluster) = cluster.upgrade() {
                 if let Err(error) = cluster.put_on_clocks(cluster.origin.at_ms()) {
                     cluster.find(format!("the clocks can't be set: {error}"));
@@ -248,7 +248,7 @@ impl Cluster {
             }
         });
         let cluster = Arc::downgrade(self);
-        helpers.spawn(async move {
+        background.spawn(async move {
             while let Some(cluster) = cluster.upgrade() {
                 for node in cluster.nodes() {
                     match node.look_after() {
@@ -293,7 +293,7 @@ impl Cluster {
     /// Ends everything that was started here but the database.
     pub fn end(&self) {
         self.nodes().for_each(|node| node.kill());
-        self.helpers.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.background.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 }
 
@@ -305,7 +305,7 @@ struct Making<'a> {
     notes: &'a Notes,
     sky: &'a Sky,
     clocks: &'a Result<PathBuf, String>,
-    helpers: JoinSet<()>,
+    background: JoinSet<()>,
 }
 
 impl Making<'_> {
@@ -349,7 +349,7 @@ impl Making<'_> {
         let listener = proxy::listener().await?;
         let port = listener.local_addr()?.port();
         let (draw, weather) = (Draw::new(self.plan.seed, &format!("chaos {name}")), self.sky.subscribe());
-        self.helpers.spawn(async move { drop(proxy::serve(listener, link, draw, weather).await) });
+        self.background.spawn(async move { drop(proxy::serve(listener, link, draw, weather).await) });
         Ok(port)
     }
 
