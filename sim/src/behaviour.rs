@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use punctual_core::protocol::{Assignment, End};
+use punctual_core::protocol::End;
+use punctual_core::time::Timestamp;
 
 use crate::plan::{HandlerPlan, Plan, stream};
 use crate::trouble::{between, chance};
@@ -11,11 +12,11 @@ use crate::trouble::{between, chance};
 pub(crate) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
 
 /// How soon a handler that hangs looks whether it still does.
-pub(crate) const HANG_STEP_MS: u64 = 500;
+pub const HANG_STEP_MS: u64 = 500;
 
 /// How the handlers of a plan behave.
 #[derive(Clone, Debug)]
-pub(crate) struct Behaviours {
+pub struct Behaviours {
     seed: u64,
     /// By task name, with the place of the service that it calls.
     of_tasks: BTreeMap<String, (HandlerPlan, Option<usize>)>,
@@ -23,13 +24,16 @@ pub(crate) struct Behaviours {
 
 /// What an attempt does if nothing comes in between.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) takes_ms: u64,
-    pub(crate) fails: bool,
+pub struct Attempt {
+    /// How long its handler runs.
+    pub takes_ms: u64,
+    /// Whether it fails then.
+    pub fails: bool,
 }
 
 impl Behaviours {
-    pub(crate) fn new(plan: &Plan) -> Behaviours {
+    /// Of this plan's tasks.
+    pub fn new(plan: &Plan) -> Behaviours {
         let downstreams = plan.downstreams();
         let of_tasks = plan.tasks.iter().map(|task| {
             let name = task.document["name"].as_str().unwrap_or_default().to_owned();
@@ -40,22 +44,29 @@ impl Behaviours {
     }
 
     /// How a task's handler behaves, and the place of the service that it calls.
-    pub(crate) fn of(&self, task_name: &str) -> &(HandlerPlan, Option<usize>) {
+    ///
+    /// # Panics
+    ///
+    /// Where the plan has no such task.
+    pub fn of(&self, task_name: &str) -> &(HandlerPlan, Option<usize>) {
         &self.of_tasks[task_name]
     }
 
     /// Each attempt has a stream of its own: whatever else happens, it does the same.
-    pub(crate) fn attempt(&self, assignment: &Assignment) -> Attempt {
-        let (handler, _) = self.of(&assignment.task_name);
-        let (time, ordinal, attempt) = (assignment.fire_time, assignment.ordinal, assignment.attempt);
-        let mut random = stream(self.seed, &format!("handler/{}/{time}/{ordinal}/{attempt}", assignment.task_name));
+    ///
+    /// # Panics
+    ///
+    /// Where the plan has no such task.
+    pub fn attempt(&self, task_name: &str, fire_time: Timestamp, ordinal: u64, attempt: u32) -> Attempt {
+        let (handler, _) = self.of(task_name);
+        let mut random = stream(self.seed, &format!("handler/{task_name}/{fire_time}/{ordinal}/{attempt}"));
         let takes_ms = between(&mut random, handler.takes_ms);
         Attempt { takes_ms, fails: chance(&mut random, handler.fails_per_mille) }
     }
 }
 
 /// How an attempt ends that has come to its end. `rages`: a storm is over the service that it calls.
-pub(crate) fn end_of(handler: &HandlerPlan, fails: bool, rages: bool) -> (End, Option<&'static str>) {
+pub fn end_of(handler: &HandlerPlan, fails: bool, rages: bool) -> (End, Option<&'static str>) {
     match (fails || rages, handler.fails_for_good && !rages) {
         (false, _) => (End::Succeeded, None),
         (true, false) => (End::Failed, Some(if rages { "the service is down" } else { "failed" })),

@@ -19,6 +19,8 @@ pub(crate) const AGAIN_AFTER_MS: u64 = 1_000;
 pub(crate) enum Failed {
     /// Surely nothing was written.
     Aborted,
+    /// Surely nothing was written, for want of room.
+    Full,
     /// Nobody knows.
     NoAnswer,
 }
@@ -64,6 +66,7 @@ pub(crate) fn answer_of(done: Result<Submitted, Failed>) -> Answer {
         Ok(Submitted::NoSuchTask) => Answer::Refused(Arc::from("there is no such task")),
         Ok(Submitted::NoSuchInstance) => Answer::Refused(Arc::from("there is no such instance")),
         Err(Failed::Aborted) => Answer::Refused(Arc::from("the transaction was rolled back")),
+        Err(Failed::Full) => Answer::Refused(Arc::from("the database is full")),
         Err(Failed::NoAnswer) => Answer::Unknown,
     }
 }

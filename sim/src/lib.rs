@@ -5,7 +5,7 @@
 //! [`history`], and the same properties judge it.
 
 pub mod bank;
-mod behaviour;
+pub mod behaviour;
 mod calls;
 pub mod check;
 pub mod draw;
@@ -25,7 +25,7 @@ pub mod shrink;
 pub mod swarm;
 pub mod tabletop;
 pub mod trial;
-mod trouble;
+pub mod trouble;
 pub mod workload;
 #[cfg(madsim)]
 pub mod world;

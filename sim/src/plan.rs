@@ -219,6 +219,9 @@ pub enum FaultKind {
     },
     /// The database answers nobody.
     DatabaseDown,
+    /// The database has no room left: it can be read, and nothing can be written. No swarm draws it, since that would change what all seeds
+    /// mean; the chaos runs do.
+    DatabaseFull,
     /// Of a thousand commits so many are aborted, surely without effect.
     DatabaseAborts {
         /// Per mille.
@@ -290,7 +293,7 @@ pub enum Family {
     Clock,
     /// The database's clock.
     DatabaseClock,
-    /// A database that is slow or away.
+    /// A database that is slow, away or full.
     DbJitter,
     /// Commits that are aborted, or whose answer is lost.
     DbUnknown,
@@ -429,6 +432,7 @@ impl FaultKind {
             self,
             FaultKind::DatabaseSlow { .. }
                 | FaultKind::DatabaseDown
+                | FaultKind::DatabaseFull
                 | FaultKind::DatabaseAborts { .. }
                 | FaultKind::CommitAppliedAnswerLost { .. }
                 | FaultKind::CommitNotAppliedAnswerLost { .. }
@@ -458,7 +462,7 @@ impl FaultKind {
             | FaultKind::Reset => Family::Network,
             FaultKind::ClockStep { .. } | FaultKind::ClockDrift { .. } => Family::Clock,
             FaultKind::DatabaseClockStep { .. } => Family::DatabaseClock,
-            FaultKind::DatabaseSlow { .. } | FaultKind::DatabaseDown => Family::DbJitter,
+            FaultKind::DatabaseSlow { .. } | FaultKind::DatabaseDown | FaultKind::DatabaseFull => Family::DbJitter,
             FaultKind::DatabaseAborts { .. } | FaultKind::CommitAppliedAnswerLost { .. } | FaultKind::CommitNotAppliedAnswerLost { .. } => {
                 Family::DbUnknown
             }

@@ -213,6 +213,7 @@ impl Check<'_> {
             | FaultKind::CutFromDatabase
             | FaultKind::Reset
             | FaultKind::DatabaseDown
+            | FaultKind::DatabaseFull
             | FaultKind::Failover
             | FaultKind::WakeUpsDown
             | FaultKind::WakeUpsDoubled

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use punctual_core::ids::PartitionId;
+use punctual_core::ids::{PartitionId, ReplicaId};
 use rand_core::RngCore;
+use serde::{Deserialize, Serialize};
 
+use crate::calls::Failed;
 use crate::history::Who;
-use crate::model::Database;
 use crate::plan::{Family, FaultKind, Knobs, Selector, Shape};
 
 /// How long a node that is stopped in good order has for it.
-pub(crate) const PATIENCE_MS: u64 = 30_000;
+pub const PATIENCE_MS: u64 = 30_000;
 /// How long a client of the database waits for an answer.
 pub(crate) const ANSWER_TIMEOUT_MS: u64 = 5_000;
 /// How long it takes until somebody notices that its question is gone with its connection.
@@ -22,27 +23,35 @@ pub(crate) const SILENCE_MAX_MS: u64 = 60_000;
 pub(crate) const REDIAL_AFTER_MS: u64 = 500;
 
 /// What is wrong with a node just now. Faults add to it and take away what they added, so that several may overlap.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NodeTrouble {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeTrouble {
     /// Of its wall clock.
-    pub(crate) offset_ms: i64,
+    pub offset_ms: i64,
     /// Parts of a thousand that its wall clock runs too fast, and since when.
-    pub(crate) drift: Option<(i64, u64)>,
-    pub(crate) outgoing_cut: u32,
-    pub(crate) incoming_cut: u32,
-    pub(crate) database_cut: u32,
-    pub(crate) delay_ms: u64,
-    pub(crate) lose_per_mille: u32,
-    pub(crate) duplicate_per_mille: u32,
-    pub(crate) hang: u32,
+    pub drift: Option<(i64, u64)>,
+    /// Faults that keep messages of the node from leaving.
+    pub outgoing_cut: u32,
+    /// Faults that keep messages from reaching the node.
+    pub incoming_cut: u32,
+    /// Faults that keep it and the database apart.
+    pub database_cut: u32,
+    /// How much longer its messages take.
+    pub delay_ms: u64,
+    /// Of a thousand frames so many are lost.
+    pub lose_per_mille: u32,
+    /// Of a thousand frames so many come twice.
+    pub duplicate_per_mille: u32,
+    /// Faults that let its handlers hang.
+    pub hang: u32,
     /// Times that its handlers take as long; 0: as long as they do.
-    pub(crate) slow_times: u64,
-    pub(crate) panics: u32,
+    pub slow_times: u64,
+    /// Faults that let its handlers panic.
+    pub panics: u32,
 }
 
 impl NodeTrouble {
     /// A fault of the node begins.
-    pub(crate) fn begin(&mut self, kind: FaultKind, at: u64) {
+    pub fn begin(&mut self, kind: FaultKind, at: u64) {
         match kind {
             FaultKind::Isolate => (self.outgoing_cut, self.incoming_cut) = (self.outgoing_cut + 1, self.incoming_cut + 1),
             FaultKind::CutOutgoing => self.outgoing_cut += 1,
@@ -62,7 +71,7 @@ impl NodeTrouble {
     }
 
     /// It ends.
-    pub(crate) fn end(&mut self, kind: FaultKind) {
+    pub fn end(&mut self, kind: FaultKind) {
         match kind {
             FaultKind::Isolate => (self.outgoing_cut, self.incoming_cut) = (self.outgoing_cut - 1, self.incoming_cut - 1),
             FaultKind::CutOutgoing => self.outgoing_cut -= 1,
@@ -81,33 +90,45 @@ impl NodeTrouble {
     }
 
     /// How far its wall clock is ahead.
-    pub(crate) fn ahead_ms(&self, at: u64) -> i64 {
+    pub fn ahead_ms(&self, at: u64) -> i64 {
         self.offset_ms + self.drift.map_or(0, |(per_mille, since)| (at - since) as i64 * per_mille / 1_000)
     }
 }
 
 /// What is wrong with everything else just now.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WorldTrouble {
-    pub(crate) database_slow_ms: u64,
-    pub(crate) database_down: u32,
-    pub(crate) aborts_per_mille: u32,
-    pub(crate) applied_lost_per_mille: u32,
-    pub(crate) not_applied_lost_per_mille: u32,
-    pub(crate) wake_ups_down: u32,
-    pub(crate) wake_ups_lost_per_mille: u32,
-    pub(crate) wake_ups_doubled: u32,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorldTrouble {
+    /// How much longer the database takes.
+    pub database_slow_ms: u64,
+    /// Faults that keep the database from answering.
+    pub database_down: u32,
+    /// Faults that leave the database no room.
+    pub database_full: u32,
+    /// Of a thousand commits so many are aborted.
+    pub aborts_per_mille: u32,
+    /// Of a thousand commits so many are carried out without an answer.
+    pub applied_lost_per_mille: u32,
+    /// Of a thousand commits so many are not carried out and have no answer.
+    pub not_applied_lost_per_mille: u32,
+    /// Faults that keep all wake-ups away.
+    pub wake_ups_down: u32,
+    /// Of a thousand wake-ups so many are lost.
+    pub wake_ups_lost_per_mille: u32,
+    /// Faults that let each wake-up come twice.
+    pub wake_ups_doubled: u32,
     /// By downstream: how many storms rage.
     storms: BTreeMap<usize, u32>,
-    pub(crate) is_healed: bool,
+    /// From here on handlers succeed.
+    pub is_healed: bool,
 }
 
 impl WorldTrouble {
     /// A fault of the world begins.
-    pub(crate) fn begin(&mut self, kind: FaultKind) {
+    pub fn begin(&mut self, kind: FaultKind) {
         match kind {
             FaultKind::DatabaseSlow { ms } => self.database_slow_ms += ms,
             FaultKind::DatabaseDown => self.database_down += 1,
+            FaultKind::DatabaseFull => self.database_full += 1,
             FaultKind::DatabaseAborts { per_mille } => self.aborts_per_mille += per_mille,
             FaultKind::CommitAppliedAnswerLost { per_mille } => self.applied_lost_per_mille += per_mille,
             FaultKind::CommitNotAppliedAnswerLost { per_mille } => self.not_applied_lost_per_mille += per_mille,
@@ -120,10 +141,11 @@ impl WorldTrouble {
     }
 
     /// It ends.
-    pub(crate) fn end(&mut self, kind: FaultKind) {
+    pub fn end(&mut self, kind: FaultKind) {
         match kind {
             FaultKind::DatabaseSlow { ms } => self.database_slow_ms -= ms,
             FaultKind::DatabaseDown => self.database_down -= 1,
+            FaultKind::DatabaseFull => self.database_full -= 1,
             FaultKind::DatabaseAborts { per_mille } => self.aborts_per_mille -= per_mille,
             FaultKind::CommitAppliedAnswerLost { per_mille } => self.applied_lost_per_mille -= per_mille,
             FaultKind::CommitNotAppliedAnswerLost { per_mille } => self.not_applied_lost_per_mille -= per_mille,
@@ -136,13 +158,13 @@ impl WorldTrouble {
     }
 
     /// Whether a storm is over the service with this place.
-    pub(crate) fn rages(&self, downstream: Option<usize>) -> bool {
+    pub fn rages(&self, downstream: Option<usize>) -> bool {
         downstream.is_some_and(|place| self.storms.get(&place).is_some_and(|storms| *storms > 0))
     }
 }
 
-/// For whom a fault is, as things stand now. `busy` is how many attempts each worker runs.
-pub(crate) fn select(on: Selector, shape: Shape, database: &Database, busy: &[usize]) -> Vec<Who> {
+/// For whom a fault is, as things stand now. `owner` knows who has the lease of a partition, `busy` is how many attempts each worker runs.
+pub fn select(on: Selector, shape: Shape, owner: impl FnOnce(PartitionId) -> Option<ReplicaId>, busy: &[usize]) -> Vec<Who> {
     let scheduler = |index: usize| vec![Who::Scheduler(index % shape.schedulers)];
     let worker = |index: usize| vec![Who::Worker(index % shape.workers)];
     let schedulers = || (0..shape.schedulers).map(Who::Scheduler);
@@ -153,7 +175,7 @@ pub(crate) fn select(on: Selector, shape: Shape, database: &Database, busy: &[us
         Selector::Worker(index) => worker(index),
         Selector::Owner(partition) => {
             let partition = PartitionId((partition % usize::from(shape.partitions)) as u16);
-            let owner = database.data().lease(partition).owner.as_ref().and_then(|owner| {
+            let owner = owner(partition).and_then(|owner| {
                 let number = owner.0.strip_prefix('s')?.split('-').next()?;
                 number.parse::<usize>().ok()
             });
@@ -171,7 +193,7 @@ pub(crate) fn select(on: Selector, shape: Shape, database: &Database, busy: &[us
 }
 
 /// Whether this goes on record as a cut. A connection that breaks is made again at once, and a frame that comes twice is dropped.
-pub(crate) fn is_on_record_as_cut(kind: FaultKind) -> bool {
+pub fn is_on_record_as_cut(kind: FaultKind) -> bool {
     kind.family(true) == Family::Network && !matches!(kind, FaultKind::Reset | FaultKind::Duplicate { .. })
 }
 
@@ -181,11 +203,21 @@ pub(crate) struct Way {
     pub(crate) there_ms: u64,
     pub(crate) back_ms: u64,
     pub(crate) is_aborted: bool,
+    pub(crate) is_full: bool,
     pub(crate) answer_is_lost: bool,
     pub(crate) request_is_lost: bool,
 }
 
 impl Way {
+    /// Why what is asked for surely isn't done, where the database says so.
+    pub(crate) fn surely_fails(&self) -> Option<Failed> {
+        match (self.is_aborted, self.is_full) {
+            (true, _) => Some(Failed::Aborted),
+            (false, true) => Some(Failed::Full),
+            (false, false) => None,
+        }
+    }
+
     /// `writes`: it may be aborted, and it is done only when the replica has it too where replication is semi-synchronous.
     pub(crate) fn draw(random: &mut impl RngCore, knobs: &Knobs, trouble: &WorldTrouble, delay_ms: u64, writes: bool) -> Way {
         let takes_ms = between(random, knobs.database_ms) + trouble.database_slow_ms + delay_ms;
@@ -194,9 +226,10 @@ impl Way {
         let rates = [trouble.aborts_per_mille, trouble.applied_lost_per_mille, trouble.not_applied_lost_per_mille];
         let draws = rates.map(|per_mille| chance(random, per_mille.max(1)) && per_mille > 0);
         let [is_aborted, answer_is_lost, request_is_lost] = draws.map(|happens| happens && writes);
+        let is_full = writes && trouble.database_full > 0;
         // Nobody sees what the replica does not have yet.
         let lag_ms = if writes && knobs.semi_synchronous { knobs.replica_lag_ms } else { 0 };
-        Way { there_ms: there_ms + lag_ms, back_ms: takes_ms - there_ms, is_aborted, answer_is_lost, request_is_lost }
+        Way { there_ms: there_ms + lag_ms, back_ms: takes_ms - there_ms, is_aborted, is_full, answer_is_lost, request_is_lost }
     }
 }
 

@@ -1,5 +1,6 @@
 //! MariaDB.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::server::{Folder, Problem, Server, free_port, output};
@@ -12,6 +13,8 @@ const PASSWORD: &str = "private";
 #[derive(Debug)]
 pub struct MariaDb {
     folder: Folder,
+    /// Bytes of the file system of its own that it lies on.
+    room: Option<u64>,
     port: u16,
     options: Vec<String>,
     server: Option<Server>,
@@ -33,7 +36,10 @@ impl MariaDb {
     ///
     /// The programs are not installed, or they say why they can't.
     pub fn start_with(options: &[&str]) -> Result<MariaDb, Problem> {
-        let folder = Folder::new("mariadb")?;
+        MariaDb::start_in(Folder::new("mariadb")?, None, options)
+    }
+
+    fn start_in(folder: Folder, room: Option<u64>, options: &[&str]) -> Result<MariaDb, Problem> {
         let data = folder.path().join("data");
         let temporary = folder.path().join("tmp");
         std::fs::create_dir(&temporary).map_err(|error| Problem::new(format!("{}: {error}", temporary.display())))?;
@@ -46,7 +52,7 @@ impl MariaDb {
         ];
         output("mariadb-install-db", &[install.to_vec(), as_root()].concat())?;
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut database = MariaDb { folder, port: free_port(), options, server: None };
+        let mut database = MariaDb { folder, room, port: free_port(), options, server: None };
         database.start_again()?;
         database.run(&format!(
             "SET sql_log_bin = 0; CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;"
@@ -61,20 +67,102 @@ impl MariaDb {
     ///
     /// The programs are not installed, or they say why they can't.
     pub fn start_pair() -> Result<(MariaDb, MariaDb), Problem> {
-        let both = ["--log-bin=log", "--gtid-strict-mode=1", "--log-slave-updates=1", "--sync-binlog=1", "--binlog-format=ROW"];
-        let semi = [
+        let primary = MariaDb::start_primary(None)?;
+        let replica = MariaDb::start_replica(&primary, 2, None)?;
+        Ok((primary, replica))
+    }
+
+    /// Starts a server that semi-synchronous replicas may follow. `room`: so many bytes on a file system of its own, which only root can
+    /// have.
+    ///
+    /// # Errors
+    ///
+    /// The programs are not installed, or they say why they can't.
+    pub fn start_primary(room: Option<u64>) -> Result<MariaDb, Problem> {
+        MariaDb::start_replicating(1, room)
+    }
+
+    /// Starts an empty replica of a primary, whose log must go back to its beginning, and answers when they are in step.
+    ///
+    /// # Errors
+    ///
+    /// The programs are not installed, or they say why they can't.
+    pub fn start_replica(primary: &MariaDb, id: u32, room: Option<u64>) -> Result<MariaDb, Problem> {
+        let replica = MariaDb::start_replicating(id, room)?;
+        replica.run("RESET MASTER; SET GLOBAL gtid_slave_pos = '';")?;
+        replica.run("SET GLOBAL read_only = 1;")?;
+        replica.follow(primary)?;
+        Ok(replica)
+    }
+
+    fn start_replicating(id: u32, room: Option<u64>) -> Result<MariaDb, Problem> {
+        let id = format!("--server-id={id}");
+        let options = [
+            &id,
+            "--log-bin=log",
+            "--gtid-strict-mode=1",
+            "--log-slave-updates=1",
+            "--sync-binlog=1",
+            "--binlog-format=ROW",
             "--rpl-semi-sync-master-enabled=1",
             "--rpl-semi-sync-slave-enabled=1",
             "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
             "--rpl-semi-sync-master-timeout=3600000",
+            "--rpl-semi-sync-master-wait-no-slave=0",
         ];
-        let of = |id: &'static str| [both.as_slice(), &semi, &[id]].concat();
-        let primary = MariaDb::start_with(&[&of("--server-id=1")[..], &["--rpl-semi-sync-master-wait-no-slave=0"]].concat())?;
-        let replica = MariaDb::start_with(&[&of("--server-id=2")[..], &["--rpl-semi-sync-master-wait-no-slave=0"]].concat())?;
-        replica.run("RESET MASTER; SET GLOBAL gtid_slave_pos = '';")?;
-        replica.run("SET GLOBAL read_only = 1;")?;
-        replica.follow(&primary)?;
-        Ok((primary, replica))
+        let folder = room.map_or_else(|| Folder::new("mariadb"), |room| Folder::with_room("mariadb", room))?;
+        MariaDb::start_in(folder, room, &options)
+    }
+
+    /// Whether a replica confirms each commit just now before it is answered, and has all that was answered.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub fn is_followed(&self) -> Result<bool, Problem> {
+        let told = self.run("SHOW STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status', 'Rpl_semi_sync_master_clients');")?;
+        let is = |name: &str, wanted: &str| told.lines().any(|line| line.split_whitespace().eq([name, wanted]));
+        Ok(is("Rpl_semi_sync_master_status", "ON") && is("Rpl_semi_sync_master_clients", "1"))
+    }
+
+    /// Waits until this replica has carried out all that has come from its primary, also where that is gone.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub fn catch_up(&self) -> Result<(), Problem> {
+        // What it has confirmed, it has written down.
+        self.run("STOP SLAVE IO_THREAD;")?;
+        let began = Instant::now();
+        loop {
+            let told = self.run("SHOW SLAVE STATUS\\G")?;
+            match told.contains("Slave has read all relay log") {
+                true => return Ok(()),
+                false if began.elapsed() > Duration::from_secs(30) => return Err(Problem::new(format!("the replica lags behind: {told}"))),
+                false => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Takes all room away that is not taken yet. Only for a server that was started with room of its own.
+    ///
+    /// # Errors
+    ///
+    /// It has none, or the system says why not.
+    pub fn fill(&self) -> Result<(), Problem> {
+        if self.room.is_none() {
+            return Err(Problem::new("it shares its disk with others"));
+        }
+        self.folder.set_room(self.folder.taken()?.max(4096))
+    }
+
+    /// Gives the room back.
+    ///
+    /// # Errors
+    ///
+    /// The system says why not.
+    pub fn make_room(&self) -> Result<(), Problem> {
+        self.room.map_or(Ok(()), |room| self.folder.set_room(room))
     }
 
     /// Makes this server a replica of another one, and waits until it has all that the other one has.
@@ -103,6 +191,27 @@ impl MariaDb {
     /// What the server says.
     pub fn promote(&self) -> Result<(), Problem> {
         self.run("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0;").map(drop)
+    }
+
+    /// Waits until a write goes through.
+    ///
+    /// # Errors
+    ///
+    /// None did in this time.
+    pub fn wait_until_it_writes(&self, most: Duration) -> Result<(), Problem> {
+        let began = Instant::now();
+        loop {
+            match self.run("CREATE DATABASE IF NOT EXISTS probe; DROP DATABASE probe;") {
+                Ok(_) => return Ok(()),
+                Err(problem) if began.elapsed() > most => return Err(problem),
+                Err(_) => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+
+    /// Where it writes its log.
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     /// Makes a database and answers its address.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use punctual_core::batch::Output;
-use punctual_core::ids::{Fence, InstanceId};
+use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
 use punctual_core::limits::OUTPUT_BYTES_MAX;
 use punctual_core::protocol::Assignment;
 use punctual_core::time::Timestamp;
@@ -53,6 +53,21 @@ impl TaskContext {
     /// The task's name.
     pub fn task_name(&self) -> &str {
         &self.assignment.task_name
+    }
+
+    /// The task's number, which stays the same however it is edited.
+    pub fn task(&self) -> TaskId {
+        self.assignment.task
+    }
+
+    /// The version of the task that the instance was fired by.
+    pub fn task_version(&self) -> Version {
+        self.assignment.version
+    }
+
+    /// Tells manual triggers of one millisecond apart; 0 for all other instances.
+    pub fn ordinal(&self) -> u64 {
+        self.assignment.ordinal
     }
 
     /// The nominal instant that the instance belongs to.

@@ -15,6 +15,7 @@ use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
+use crate::check::Slack;
 use crate::check::clock::Clocks;
 use crate::history::{Answer, Ask, History, Left, Record, What, Who};
 use crate::plan::Plan;
@@ -151,6 +152,7 @@ pub(super) struct Dispatch<'a> {
 /// All that is known of a history.
 pub(super) struct Facts<'a> {
     pub(super) plan: &'a Plan,
+    pub(super) slack: Slack,
     pub(super) records: &'a [Record],
     pub(super) clocks: Clocks,
     /// Failovers that lost the tail: the first record that was undone, and the record that did so.
@@ -186,12 +188,13 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Reads a history.
-    pub(super) fn new(plan: &'a Plan, history: &'a History) -> Self {
+    pub(super) fn new(plan: &'a Plan, history: &'a History, slack: Slack) -> Self {
         let records = &history.records[..];
         let undone_by = undone(records);
         let end = records.iter().map(|record| record.at).max().unwrap_or(0);
         let mut facts = Facts {
             plan,
+            slack,
             records,
             clocks: Clocks::new(plan, records),
             tails: tails(records),

@@ -59,6 +59,13 @@ pub const ONE_WAY_SLACK_MS: u64 = 30_000;
 /// How much later than its timeout and grace a handler may end.
 pub const TIMEOUT_SLACK_MS: u64 = 2_000;
 
+/// How far the order of records may be from what happened, beyond what the properties allow: nothing in a simulated world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slack {
+    /// A worker says that a handler runs when it has handed it to its threads; so much later the handler may begin.
+    pub begins_ms: u64,
+}
+
 /// What a history says about a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -132,7 +139,12 @@ pub const CATALOGUE: &[Property] = &[
 
 /// Judges a run by all properties.
 pub fn judge(plan: &Plan, history: &History) -> Vec<Judgement> {
-    let facts = Facts::new(plan, history);
+    judge_with(plan, history, Slack::default())
+}
+
+/// Judges a run of real processes by all properties.
+pub fn judge_with(plan: &Plan, history: &History, slack: Slack) -> Vec<Judgement> {
+    let facts = Facts::new(plan, history, slack);
     CATALOGUE.iter().map(|property| Judgement { property: property.id, verdict: (property.judge)(&facts) }).collect()
 }
 

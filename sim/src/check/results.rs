@@ -7,7 +7,7 @@ use punctual_core::ids::ReplicaId;
 use punctual_core::instance::{Cause, State, Transition};
 use punctual_core::protocol::End;
 
-use crate::check::facts::Facts;
+use crate::check::facts::{Facts, Run};
 use crate::check::{Case, Verdict};
 use crate::history::{Record, What, Who};
 
@@ -155,15 +155,27 @@ fn is_start(step: &Transition) -> bool {
     step.from == Some(State::Dispatched) && step.to == State::Running
 }
 
-/// An instance is running only once its handler has begun.
+/// Whether a handler is under way that begins a little later than its worker says, or died with its worker before it did.
+fn is_about_to_begin(facts: &Facts<'_>, run: Option<&Run>, said_at: u64) -> bool {
+    let slack = facts.slack.begins_ms;
+    match run {
+        Some(run) => facts.moved(run.worker, said_at, run.began_at) < slack,
+        None => facts.records.iter().any(|record| {
+            let dies = matches!((record.who, &record.what), (Who::Worker(_), What::Crashed));
+            dies && record.at.abs_diff(said_at) < slack
+        }),
+    }
+}
+
+/// An instance is running only once its handler has begun; with slack, a little before.
 pub(super) fn begun(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for version in &facts.versions {
         let commit = facts.commit_of(version);
         let known = version.before.map_or(0, |before| facts.versions[before].row.transitions.len());
         for step in version.row.transitions.iter().skip(known).filter(|step| is_start(step)) {
-            let runs = facts.runs_of(version.row.id);
-            if !runs.iter().any(|run| run.fence == step.fence && run.began < commit.record) {
+            let run = facts.runs_of(version.row.id).iter().find(|run| run.fence == step.fence);
+            if run.is_none_or(|run| run.began >= commit.record) && !is_about_to_begin(facts, run, commit.at) {
                 case.violated(|| {
                     format!(
                         "instance {} is running under fence {}, and no handler has begun (record {})",

@@ -159,6 +159,7 @@ pub(super) fn fault(fault: &Fault, downstreams: &[&str]) -> String {
         FaultKind::ClockDrift { per_mille } => format!("clock drifts by {per_mille} in a thousand"),
         FaultKind::DatabaseSlow { ms } => format!("database {} slower", duration(ms)),
         FaultKind::DatabaseDown => "database away".to_owned(),
+        FaultKind::DatabaseFull => "database full".to_owned(),
         FaultKind::DatabaseAborts { per_mille } => format!("{} of commits aborted", percent(per_mille)),
         FaultKind::CommitAppliedAnswerLost { per_mille } => format!("{} of commits done, answer lost", percent(per_mille)),
         FaultKind::CommitNotAppliedAnswerLost { per_mille } => format!("{} of commits not done, answer lost", percent(per_mille)),

@@ -71,6 +71,7 @@ pub(super) fn number_of(kind: FaultKind) -> Option<(u64, u64)> {
         | FaultKind::CutFromDatabase
         | FaultKind::Reset
         | FaultKind::DatabaseDown
+        | FaultKind::DatabaseFull
         | FaultKind::Failover
         | FaultKind::WakeUpsDown
         | FaultKind::WakeUpsDoubled

@@ -91,7 +91,7 @@ impl World {
         self.record(Who::Worker(worker), What::Began { life, instance, fence, attempt, task, version, fire_time, ordinal });
         let (act, takes, how) = match &self.play {
             Some(play) => {
-                let attempt = play.behaviours.attempt(assignment);
+                let attempt = play.behaviours.attempt(&assignment.task_name, assignment.fire_time, assignment.ordinal, assignment.attempt);
                 let trouble = play.worker_trouble(worker);
                 let act = Act::Planned { fails: attempt.fails && !play.trouble.is_healed };
                 match trouble.panics {

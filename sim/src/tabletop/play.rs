@@ -342,7 +342,7 @@ impl World {
         let plan = self.the_play().plan.clone();
         let fault = &plan.faults[index];
         let busy: Vec<_> = self.workers.iter().map(|worker| worker.running.len()).collect();
-        let on = select(fault.on, plan.shape, &self.database, &busy);
+        let on = select(fault.on, plan.shape, |partition| self.database.data().lease(partition).owner.clone(), &busy);
         self.record(Who::World, What::FaultBegan(index));
         if is_on_record_as_cut(fault.kind) {
             on.iter().for_each(|who| self.record(*who, What::Cut));

@@ -143,9 +143,9 @@ impl World {
             return self.reach_database_by_hand(ask);
         }
         let is_cut = self.play.as_ref().is_some_and(|play| play.is_cut_off(ask.who(), true));
-        if !is_cut && way.is_aborted {
+        if !is_cut && let Some(failed) = way.surely_fails() {
             if !is_given_up {
-                self.finish(*ask, Err(Failed::Aborted));
+                self.finish(*ask, Err(failed));
             }
             return;
         }

@@ -54,8 +54,8 @@ impl Connection {
             if is_cut(true) {
                 return;
             }
-            if way.is_aborted {
-                let _ = answer.send(Err(Failed::Aborted));
+            if let Some(failed) = way.surely_fails() {
+                let _ = answer.send(Err(failed));
                 return;
             }
             if way.request_is_lost {
@@ -101,6 +101,7 @@ fn error(failed: Failed) -> StoreError {
     let database = "simulated".to_owned();
     match failed {
         Failed::Aborted => StoreError::Busy { database, reason: "deadlock; the transaction was rolled back".into() },
+        Failed::Full => StoreError::Full { database, reason: "the disk is full".into() },
         Failed::NoAnswer => StoreError::Other { database, reason: "no answer came in time".into() },
     }
 }
@@ -144,7 +145,7 @@ impl Store for Connection {
             Ok(Ok(())) => Ok(CommitOutcome::Committed),
             Ok(Err(refusal)) => Ok(CommitOutcome::Refused { reason: Arc::from(refusal.reason()) }),
             Err(Failed::NoAnswer) => Ok(CommitOutcome::Unknown { reason: Arc::from("no answer came in time") }),
-            Err(Failed::Aborted) => Err(error(Failed::Aborted)),
+            Err(failed) => Err(error(failed)),
         }
     }
 

@@ -50,7 +50,8 @@ pub(super) fn heal(env: &Arc<Env>, nodes: &Nodes) {
 
 /// For whom a fault is, as things stand now.
 fn select(env: &Env, nodes: &Nodes, on: Selector) -> Vec<Arc<Node>> {
-    let chosen = trouble::select(on, env.plan.shape, &lock(&env.database), &lock(&env.busy));
+    let owner = |partition| lock(&env.database).data().lease(partition).owner.clone();
+    let chosen = trouble::select(on, env.plan.shape, owner, &lock(&env.busy));
     chosen.into_iter().map(|who| nodes.get(who).clone()).collect()
 }
 

@@ -2,8 +2,11 @@
 
 use punctual_core::guard::Guard;
 use punctual_sim::bank::{BANK, Flaw};
+use punctual_sim::history::{Record, What, Who};
+use punctual_sim::load::settling_ms;
 use punctual_sim::model::StoreGuard;
-use punctual_sim::plan::Plan;
+use punctual_sim::plan::{Fault, FaultKind, Plan, Selector};
+use punctual_sim::problems::problems;
 use punctual_sim::swarm::{Profile, Swarm, swarm};
 use punctual_sim::trial::{Trial, World};
 
@@ -48,6 +51,25 @@ fn one_seed_gives_one_history() {
         let (first, second) = (trial(&plan), trial(&plan));
         assert_eq!(first.history.digest(), second.history.digest(), "seed {seed}");
         assert!(first.history.records.len() > 50, "seed {seed}");
+    }
+}
+
+/// What it takes: nothing is written meanwhile, and everything afterwards.
+#[test]
+fn a_database_that_is_full_writes_nothing_and_then_goes_on() {
+    let calm = Swarm { tasks: (6, 6), ..Profile::Calm.swarm() };
+    let (from, until) = (30_000, 75_000);
+    for seed in 0..12 {
+        let mut plan = swarm(seed, &calm);
+        plan.faults = vec![Fault { at_ms: from, lasts_ms: until - from, kind: FaultKind::DatabaseFull, on: Selector::World }];
+        plan.horizon_ms = plan.heal_at_ms + settling_ms(&plan);
+        assert_eq!(problems(&plan), []);
+        let trial = trial(&plan);
+        assert_eq!(trial.failures(), [], "seed {seed}");
+        // What was under way when it began may still have arrived, and been carried out, within the database's longest time.
+        let is_in_database = |record: &&Record| record.who == Who::Database && !matches!(record.what, What::Left(_));
+        let written = |from, until| trial.history.records.iter().filter(is_in_database).any(|record| (from..until).contains(&record.at));
+        assert!(written(0, from) && !written(from + 1_000, until) && written(until, plan.heal_at_ms), "seed {seed}");
     }
 }
 

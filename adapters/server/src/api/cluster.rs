@@ -32,6 +32,7 @@ pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -
         "workers": own.iter().flat_map(|own: &SchedulerStatus| &own.workers).map(worker).collect::<Vec<_>>(),
         "inbox": partitions.iter().map(|partition| partition.inbox).sum::<u64>(),
         "live": partitions.iter().map(|partition| partition.live).sum::<u64>(),
+        "memory": own.as_ref().map(memory),
         "trouble": api.trouble.borrow().as_deref(),
     })))
 }
@@ -46,6 +47,12 @@ fn partition(view: &PartitionView) -> Value {
         "inbox": view.inbox,
         "live": view.live,
     })
+}
+
+/// What the replica that answers holds in memory.
+fn memory(own: &SchedulerStatus) -> Value {
+    let partitions: Vec<u16> = own.partitions.iter().map(|partition| partition.0).collect();
+    json!({ "partitions": partitions, "tasks": own.tasks, "instances": own.instances })
 }
 
 fn worker(view: &WorkerView) -> Value {

@@ -50,6 +50,8 @@ const PAGE_ROWS: usize = 2_000;
 pub struct Logged {
     /// When the statement ran, by the server's wall clock, in microseconds since 1970. Of a commit: its last statement.
     pub at_micros: i64,
+    /// Of an inbox entry, when it was made, as its row says: what its owner goes by. A little before the statement's trigger ran.
+    pub made_at: Option<Timestamp>,
     /// What.
     pub seen: Seen,
 }
@@ -233,7 +235,12 @@ fn watches() -> Vec<Watch> {
         ),
         watch("INSERT ON outputs", kind::OUTPUT, OUTPUT, &[("id", "NEW.instance")]),
         watch("UPDATE ON outputs", kind::OUTPUT, OUTPUT, &[("id", "NEW.instance")]),
-        watch("INSERT ON inbox", kind::ENTRY, "`partition`, task, version, body", &[("entry", "NEW.id"), ("entry_kind", "NEW.kind")]),
+        watch(
+            "INSERT ON inbox",
+            kind::ENTRY,
+            "`partition`, task, version, body, made_at",
+            &[("entry", "NEW.id"), ("entry_kind", "NEW.kind")],
+        ),
         watch("DELETE ON inbox", kind::APPLIED, "", &[("entry", "OLD.id")]),
         watch("INSERT ON idempotency", kind::KEY, "entry, submission_key", &[]),
     ]
@@ -429,7 +436,11 @@ impl Reading<'_> {
                 return add(&mut open.batch, kind, row);
             }
         };
-        self.done.push((number, Logged { at_micros, seen }));
+        let made_at = match seen {
+            Seen::Defined { .. } | Seen::Submitted { .. } | Seen::CancelSubmitted { .. } => Some(Timestamp(row.try_get("made_at")?)),
+            _ => None,
+        };
+        self.done.push((number, Logged { at_micros, made_at, seen }));
         Ok(())
     }
 
@@ -516,7 +527,7 @@ const INSTANCE_KEY: usize = 15;
 
 impl Open {
     fn close(self) -> (u64, Logged) {
-        (self.number, Logged { at_micros: self.at_micros, seen: Seen::Committed(Arc::new(self.batch)) })
+        (self.number, Logged { at_micros: self.at_micros, made_at: None, seen: Seen::Committed(Arc::new(self.batch)) })
     }
 }
 
