@@ -106,8 +106,8 @@ use Flaw::{Core, Store};
 
 /// The bank.
 pub const BANK: &[Row] = &[
-    row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(1),
-    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(10070),
+    row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(10007),
+    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(10072),
     row(Core(Guard::SpeakAfterCommit), &["speak.after_commit"]).known(1),
     row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(6),
     row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"])
@@ -120,15 +120,15 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::AttemptsBounded), &["retry.bounded"]).known(10000),
     row(Core(Guard::NotIdempotentNotRepeated), &["effect.once"]).known(10000),
     row(Core(Guard::InboxOnce), &["lease.exclusive"]).known(10000),
-    row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(10020),
-    row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10010),
+    row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(20),
+    row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
-    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(3),
-    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(39),
+    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(10001),
+    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
     row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(10001),
     row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
     row(Core(Guard::BackoffCapped), &["retry.bounded"]).known(10005),
-    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(10010),
+    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(10003),
     row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]).known(10001),
     row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
@@ -136,15 +136,15 @@ pub const BANK: &[Row] = &[
         .aimed(Aim::PausedOwners)
         .known(10000),
     row(Store(StoreGuard::CommitsInOrder), &["lease.exclusive"]).in_profile(Profile::LostTail).known(1),
-    row(Store(StoreGuard::CommitsOnRenewal), &["heal.converges"]).in_profile(Profile::LostTail).aimed(Aim::ForgottenEnds).known(10001),
+    row(Store(StoreGuard::CommitsOnRenewal), &["heal.converges"]).in_profile(Profile::LostTail).aimed(Aim::ForgottenEnds).known(10000),
     row(Store(StoreGuard::StateAndFenceOnUpdate), &["audit.unbroken", "state.legal", "state.terminal_final"])
         .with(&[Store(StoreGuard::LeaseOnCommit), Store(StoreGuard::CommitsInOrder), Core(Guard::LeaseTrusted)])
         .aimed(Aim::PausedOwners)
-        .known(10001),
+        .known(10006),
     row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]).known(10000),
     row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]).known(10000),
     row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]).known(10000),
-    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(135),
+    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(10020),
     row(Store(StoreGuard::ReadsFromPrimary), &["lease.exclusive"]).in_profile(Profile::LostTail).known(10000),
 ];
 
