@@ -113,6 +113,16 @@ pub enum StoreError {
         /// What the server said.
         reason: String,
     },
+    /// The database server takes no writes.
+    #[error(
+        "PUN-213: the database {database} takes no writes: {reason}. Name the primary; a server that is read-only for a while only is used again afterwards"
+    )]
+    ReadOnlyServer {
+        /// Where it is.
+        database: String,
+        /// What the server said.
+        reason: String,
+    },
     /// Something else.
     #[error("PUN-207: the database {database} failed: {reason}")]
     Other {

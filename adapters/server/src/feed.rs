@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::batch::Batch;
-use punctual_core::ids::TaskId;
+use punctual_core::ids::{PartitionId, TaskId};
 use punctual_core::instance::{Cause, InstanceRow, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Alert;
@@ -21,6 +21,7 @@ const QUEUE_MAX: usize = 256;
 #[derive(Debug)]
 enum News {
     Committed(Arc<Batch>),
+    Reloaded(PartitionId, Arc<str>),
     Line(String),
 }
 
@@ -89,7 +90,7 @@ impl Observer for Feed {
 
     fn alerted(&self, alert: &Alert) {
         self.tell(News::Line(match alert {
-            Alert::PartitionReloaded { partition, reason } => format!("! partition {partition} is read anew: {reason}"),
+            Alert::PartitionReloaded { partition, reason } => return self.tell(News::Reloaded(*partition, reason.clone())),
             Alert::TailLost { partition, known, found } => format!(
                 "! the database has forgotten commits of partition {partition} (it has {found}, {known} were confirmed): what they said may happen again"
             ),
@@ -118,9 +119,25 @@ impl Observer for Feed {
 
 async fn print<S: Catalog>(store: Arc<S>, console: Console, mut news: mpsc::Receiver<News>) {
     let mut names = Names { store, known: FxHashMap::default() };
-    while let Some(item) = news.recv().await {
+    let mut next = None;
+    while let Some(item) = match next.take() {
+        Some(item) => Some(item),
+        None => news.recv().await,
+    } {
         let mut text = String::new();
         match item {
+            News::Reloaded(partition, reason) => {
+                // They come together: a lease is rarely lost alone.
+                let mut others = 0;
+                loop {
+                    match news.try_recv() {
+                        Ok(News::Reloaded(_, again)) if again == reason => others += 1,
+                        other => break next = other.ok(),
+                    }
+                }
+                let which = if others == 0 { format!("partition {partition} is") } else { format!("{} partitions are", others + 1) };
+                text.push_str(&format!("! {which} read anew: {reason}\n"));
+            }
             News::Line(line) => {
                 text.push_str(&line);
                 text.push('\n');

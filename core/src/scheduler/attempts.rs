@@ -59,6 +59,14 @@ impl Worker {
     }
 }
 
+/// A report that waits for fire times that have come. Nobody is told that it is taken before it is written, so it may be lost.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    until: Monotonic,
+    connection: ConnectionId,
+    report: Report,
+}
+
 /// A worker as one replica sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerView {
@@ -78,6 +86,9 @@ pub struct WorkerView {
 
 /// So long after a partition was taken over, what the owner before has sent may still be on its way to a worker that does not know of it.
 const IN_FLIGHT_GRACE: Millis = Millis(5_000);
+
+/// How long a report waits at most for fire times that have come: what is late to begin comes before what has ended.
+const REPORT_WAIT_MAX: Millis = Millis(300);
 
 /// How long a worker that gave an assignment back gets nothing more; each further time twice as long, up to 32 times this.
 const RETURN_PAUSE: Millis = Millis(500);
@@ -202,7 +213,7 @@ impl Workers {
 impl Scheduler {
     /// Assigns what is ready to workers that have room.
     pub(super) fn assign_ready(&mut self) {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() || self.phase != super::Phase::Working {
             return;
         }
         let handlers: Vec<_> = self.ready.handlers().cloned().collect();
@@ -307,6 +318,10 @@ impl Scheduler {
             }
             ToScheduler::Finished(report) => {
                 (worker.returns, worker.full_until) = (0, Monotonic(0));
+                if self.reports_wait() {
+                    let until = self.now.monotonic + REPORT_WAIT_MAX;
+                    return self.put_off.push_back(PutOff { until, connection, report });
+                }
                 self.finished(connection, report);
             }
         }
@@ -478,6 +493,26 @@ impl Scheduler {
     }
 
     /// Takes a result in. It is acknowledged when its commit is through, or the one that made it count for nothing.
+    /// What has come due and not begun is more urgent than what has ended, unless it is for that that it waits.
+    fn reports_wait(&self) -> bool {
+        self.fires_wait && self.ready.is_empty()
+    }
+
+    /// Takes up the reports that were put off, where nothing waits to be fired any more, or where they have waited for long. Answers whether
+    /// there were any.
+    pub(super) fn take_up_reports(&mut self) -> bool {
+        let before = self.put_off.len();
+        while self.put_off.front().is_some_and(|first| !self.reports_wait() || first.until <= self.now.monotonic)
+            && let Some(PutOff { connection, report, .. }) = self.put_off.pop_front()
+        {
+            // The worker repeats what it has said over a connection that is gone.
+            if self.workers.of_connection(connection).is_some() {
+                self.finished(connection, report);
+            }
+        }
+        self.put_off.len() < before
+    }
+
     fn finished(&mut self, connection: ConnectionId, report: Report) {
         let Report { instance: id, fence, end, code, detail, output } = report;
         let partition = id.partition();

@@ -8,6 +8,7 @@ use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{Fence, InstanceId, TaskId, Version};
 use crate::instance::{Cause, InstanceRow, Origin, State};
+use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
@@ -37,6 +38,12 @@ impl Scheduler {
             let Some((_, task)) = due else { break };
             self.cursor_came(task);
         }
+        let is_due = |next: Option<u64>, now: u64| next.is_some_and(|deadline| deadline <= now);
+        // For want of room to write, that is: a full memory empties by what ends.
+        let is_memory_full = self.instances.len() >= limits::LIVE_INSTANCES_MAX;
+        self.fires_wait = self.phase == super::Phase::Working
+            && !is_memory_full
+            && (is_due(self.loop_timers.next_deadline(), monotonic) || is_due(self.cron_timers.next_deadline(), wall));
     }
 
     /// Lets delayed and retrying instances go on. They are in memory already, so a full memory is no reason to wait: they empty it.

@@ -41,7 +41,7 @@ use crate::time::{Millis, Monotonic, Now, Timestamp};
 use crate::wheel::{TimerKey, Wheel};
 
 pub use attempts::WorkerView;
-use attempts::Workers;
+use attempts::{PutOff, Workers};
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
 
@@ -391,6 +391,9 @@ pub struct Scheduler {
     lanes: Lanes,
     next_commit: u64,
     inbox: requests::Inbox,
+    /// There was no room for all cursors that have come.
+    fires_wait: bool,
+    put_off: VecDeque<PutOff>,
     housekeeping_at: Monotonic,
     commands: VecDeque<Command>,
     outgoing: BTreeMap<ConnectionId, Vec<ToWorker>>,
@@ -426,6 +429,8 @@ impl Scheduler {
             lanes: Lanes::new(config.commits_at_once),
             next_commit: 1,
             inbox: requests::Inbox::default(),
+            fires_wait: false,
+            put_off: VecDeque::new(),
             housekeeping_at: now.monotonic,
             commands: VecDeque::new(),
             outgoing: BTreeMap::new(),
@@ -542,7 +547,8 @@ impl Scheduler {
         self.apply_inbox();
         self.open_new_partitions();
         self.fire_due();
-        if self.phase == Phase::Working {
+        self.assign_ready();
+        if self.take_up_reports() {
             self.assign_ready();
         }
         self.read_inbox();

@@ -333,7 +333,7 @@ fn what_cannot_work_is_refused_with_what_to_do() {
     cluster.database.run("SET GLOBAL read_only = 1;").unwrap();
     // Who may do everything may write all the same; the server says what it is.
     let told = refused(&cluster, &url, &[]);
-    assert!(told.contains("PUN-202") && told.contains("read_only"), "{told}");
+    assert!(told.contains("PUN-213") && told.contains("read_only"), "{told}");
     cluster.database.run("SET GLOBAL read_only = 0;").unwrap();
 
     // A database that is not there yet is waited for.

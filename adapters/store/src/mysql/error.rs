@@ -138,7 +138,7 @@ impl Database {
     }
 
     pub(crate) fn read_only(&self, reason: &str) -> StoreError {
-        StoreError::ReadOnly { database: self.name(), reason: reason.to_owned() }
+        StoreError::ReadOnlyServer { database: self.name(), reason: reason.to_owned() }
     }
 
     pub(crate) fn other(&self, reason: &str) -> StoreError {

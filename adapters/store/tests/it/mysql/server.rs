@@ -97,7 +97,7 @@ fn a_server_that_takes_no_writes_is_refused_and_one_that_promises_less_is_told_o
         assert_eq!(strong.warnings().await.expect("warnings"), [""; 0]);
         server.run("SET GLOBAL read_only = 1;").expect("a setting");
         let text = refused(url.clone()).await;
-        assert!(text.starts_with("PUN-202") && text.contains("read_only") && text.contains("name the primary"), "{text}");
+        assert!(text.starts_with("PUN-213") && text.contains("read_only") && text.contains("ame the primary"), "{text}");
     });
 }
 
