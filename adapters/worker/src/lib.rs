@@ -1,7 +1,8 @@
 //! Workers of Punctual.
 //!
 //! [`Worker`] runs your own handlers: name them, give it the address of a scheduler, and let it run. [`testing`] runs a handler with no
-//! scheduler at all.
+//! scheduler at all. With one of the features `once-mysql`, `once-postgres`, `once-sqlite` and `once-redis` there is `once`, for effects in
+//! a database that happen once an instance.
 //!
 //! # The built-in handlers
 //!
@@ -36,6 +37,8 @@ mod command;
 mod handler;
 mod http;
 mod noop;
+#[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
+pub mod once;
 pub mod orphans;
 pub mod output;
 #[cfg(target_os = "linux")]

@@ -50,6 +50,12 @@ impl TaskContext {
         self.assignment.idempotency_key()
     }
 
+    /// What [`once`](crate::once) needs to know, so that an effect happens once an instance.
+    #[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
+    pub fn once(&self) -> crate::once::Key {
+        crate::once::Key::new(self)
+    }
+
     /// The task's name.
     pub fn task_name(&self) -> &str {
         &self.assignment.task_name

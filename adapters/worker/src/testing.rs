@@ -55,6 +55,11 @@ impl Default for Attempt {
 }
 
 impl Attempt {
+    /// The attempt as its handler sees it, for what a handler calls.
+    pub fn context(&self) -> TaskContext {
+        TaskContext::new(Arc::new(self.assignment.clone()), self.stop.subscribe())
+    }
+
     /// Runs a handler in this attempt with this payload.
     pub async fn run<P, R, F, H>(&self, handler: H, payload: Value) -> Outcome
     where
