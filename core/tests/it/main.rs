@@ -6,6 +6,7 @@ mod behaviours;
 mod commits;
 mod guards;
 mod odd_input;
+mod progress;
 mod regressions;
 mod scripts;
 mod tabletop;
