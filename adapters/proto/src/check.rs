@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
 use punctual_core::protocol::{Assignment, Hello, Report};
@@ -133,6 +134,7 @@ impl Kind {
 pub(crate) const WELCOME: Kind = Kind("Welcome");
 pub(crate) const ASSIGN: Kind = Kind("Assign");
 pub(crate) const HELLO: Kind = Kind("Hello");
+pub(crate) const PROGRESS: Kind = Kind("Progress");
 pub(crate) const FINISHED: Kind = Kind("Finished");
 
 pub(crate) fn welcome(heartbeat: Millis, lease: Millis) -> Result<(), Refused> {
@@ -176,5 +178,9 @@ pub(crate) fn report(report: &Report) -> Result<(), Refused> {
     FINISHED.instance("attempt.instance", report.instance)?;
     let detail_bytes = report.detail.as_ref().map_or(0, |detail| detail.len());
     FINISHED.at_most("detail", detail_bytes, DETAIL_BYTES_MAX, Unit::Bytes)?;
-    FINISHED.at_most("output.bytes", report.output.bytes.len(), OUTPUT_BYTES_MAX, Unit::Bytes)
+    output(FINISHED, &report.output)
+}
+
+pub(crate) fn output(kind: Kind, output: &Output) -> Result<(), Refused> {
+    kind.at_most("output.bytes", output.bytes.len(), OUTPUT_BYTES_MAX, Unit::Bytes)
 }

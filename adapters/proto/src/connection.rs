@@ -116,13 +116,15 @@ impl WorkerSide {
         })
     }
 
-    /// Makes frames of messages to the scheduler.
+    /// Makes frames of messages to the scheduler. Messages that its version doesn't have are left out.
     ///
     /// # Errors
     ///
     /// Where the scheduler would refuse a message: nothing is sent then.
     pub fn send(&mut self, messages: Vec<protocol::ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
-        let messages = messages.into_iter().map(convert::scheduler_message_into_wire);
+        let knows_progress = self.version.is_some_and(|version| version >= version::PROGRESS_SINCE);
+        let is_known = |message: &protocol::ToScheduler| knows_progress || !matches!(message, protocol::ToScheduler::Progress { .. });
+        let messages = messages.into_iter().filter(is_known).map(convert::scheduler_message_into_wire);
         Ok(self.outgoing.frames(messages.collect::<Result<_, _>>()?)?)
     }
 

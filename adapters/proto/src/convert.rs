@@ -81,6 +81,9 @@ pub fn scheduler_message_into_wire(message: ToScheduler) -> Result<wire::ToSched
         ToScheduler::Started { instance, fence } => {
             to_scheduler::Kind::Started(wire::Started { attempt: attempt_into_wire(check::Kind("Started"), instance, fence)? })
         }
+        ToScheduler::Progress { instance, fence, output } => {
+            to_scheduler::Kind::Progress(Box::new(progress_into_wire(instance, fence, output)?))
+        }
         ToScheduler::Finished(report) => to_scheduler::Kind::Finished(Box::new(report_into_wire(report)?)),
         ToScheduler::Returned { instance, fence } => {
             to_scheduler::Kind::Returned(wire::Returned { attempt: attempt_into_wire(check::Kind("Returned"), instance, fence)? })
@@ -103,6 +106,12 @@ pub fn scheduler_message_from_wire(message: wire::ToScheduler) -> Result<Option<
         to_scheduler::Kind::Started(started) => {
             let (instance, fence) = attempt_from_wire(check::Kind("Started"), started.attempt)?;
             ToScheduler::Started { instance, fence }
+        }
+        to_scheduler::Kind::Progress(progress) => {
+            let (instance, fence) = attempt_from_wire(check::PROGRESS, progress.attempt)?;
+            let output = output_from_wire(progress.output);
+            check::output(check::PROGRESS, &output)?;
+            ToScheduler::Progress { instance, fence, output }
         }
         to_scheduler::Kind::Finished(finished) => ToScheduler::Finished(report_from_wire(*finished)?),
         to_scheduler::Kind::Returned(returned) => {
@@ -237,14 +246,12 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         End::TimedOut => wire::End::TimedOut,
         End::Cancelled => wire::End::Cancelled,
     };
-    let is_silent = report.output == Output::default();
-    let output = wire::Output { bytes: report.output.bytes, dropped: report.output.dropped };
     Ok(wire::Finished {
         attempt: Some(unchecked_attempt(report.instance, report.fence)),
         end: end.into(),
         code: report.code,
         detail: report.detail.as_deref().map(str::to_owned),
-        output: (!is_silent).then_some(output),
+        output: output_into_wire(report.output),
     })
 }
 
@@ -256,10 +263,25 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         end: end_from_wire(finished.end)?,
         code: finished.code,
         detail: finished.detail.map(Arc::from),
-        output: finished.output.map(|output| Output { bytes: output.bytes, dropped: output.dropped }).unwrap_or_default(),
+        output: output_from_wire(finished.output),
     };
     check::report(&report)?;
     Ok(report)
+}
+
+fn progress_into_wire(instance: InstanceId, fence: Fence, mut output: Output) -> Result<wire::Progress, Refused> {
+    cut_output(&mut output);
+    let attempt = attempt_into_wire(check::PROGRESS, instance, fence)?;
+    Ok(wire::Progress { attempt, output: output_into_wire(output) })
+}
+
+fn output_into_wire(output: Output) -> Option<wire::Output> {
+    let is_silent = output == Output::default();
+    (!is_silent).then_some(wire::Output { bytes: output.bytes, dropped: output.dropped })
+}
+
+fn output_from_wire(output: Option<wire::Output>) -> Output {
+    output.map(|output| Output { bytes: output.bytes, dropped: output.dropped }).unwrap_or_default()
 }
 
 fn end_from_wire(value: i32) -> Result<End, Refused> {

@@ -3,9 +3,12 @@
 use std::fmt;
 
 /// The newest version that this side speaks.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// The oldest version that this side speaks.
 pub const OLDEST_VERSION: u32 = 1;
+
+/// The version since which workers tell what running attempts have written so far. Older schedulers would skip it: they are not sent it.
+pub const PROGRESS_SINCE: u32 = 2;
 
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 

@@ -4,17 +4,17 @@ use punctual_worker::{HandlerError, TaskContext, Worker};
 use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize)]
-struct Order {
+pub(crate) struct Order {
     number: u64,
     address: String,
 }
 
 #[derive(Serialize)]
-struct Sent {
+pub(crate) struct Sent {
     message: String,
 }
 
-async fn send_reminder(context: TaskContext, order: Order) -> Result<Sent, HandlerError> {
+pub(crate) async fn send_reminder(context: TaskContext, order: Order) -> Result<Sent, HandlerError> {
     if !order.address.contains('@') {
         return Err(HandlerError::permanent(format!("order {} has no address", order.number)));
     }

@@ -11,11 +11,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
 use punctual_core::protocol::{Assignment, End};
-use punctual_driver::ports::{Ended, Stop};
+use punctual_driver::ports::{Ended, Stop, Window};
 use punctual_spec::handler::{CommandConfig, Program};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -24,7 +25,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::watch;
 
-use crate::output::Capture;
+use crate::output::{Capture, Shared};
 use crate::process::Leader;
 use crate::user::{self, RunAs, UserError};
 use crate::{failed, failed_for_good, orphans};
@@ -50,7 +51,7 @@ impl CommandWorld {
 }
 
 /// Runs one attempt.
-pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> Ended {
+pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>, window: &Window) -> Ended {
     let config: CommandConfig = match serde_json::from_str(&assignment.handler.config) {
         Ok(config) => config,
         Err(error) => return failed_for_good(format!("the configuration of the command can't be read: {error}. Correct the task")),
@@ -69,8 +70,9 @@ pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop:
         Ok(running) => running,
         Err(error) => return prepared.explain(&error),
     };
+    window.open(running.capture.clone());
     let (status, stopped) = running.follow(input.as_bytes(), &mut stop).await;
-    let output = running.capture.finish();
+    let output = std::mem::take(&mut *running.capture.lock()).finish();
     match status {
         Ok(status) => Ended { output, ..judge(status, &config.success_codes, stopped) },
         Err(error) => Ended { output, ..failed(format!("how the program ended can't be told: {error}")) },
@@ -151,7 +153,7 @@ impl Prepared {
         command.stdout(writer.try_clone()?).stderr(writer);
         let mut leader = Leader::spawn(&mut command)?;
         let stdin = leader.take_stdin();
-        Ok(Running { leader, stdin, pipe: Some(pipe), capture: Capture::default() })
+        Ok(Running { leader, stdin, pipe: Some(pipe), capture: Arc::default() })
     }
 
     fn path(&self) -> Option<&OsStr> {
@@ -240,7 +242,7 @@ struct Running {
     leader: Leader,
     stdin: Option<ChildStdin>,
     pipe: Option<pipe::Receiver>,
-    capture: Capture,
+    capture: Arc<Shared<Capture>>,
 }
 
 impl Running {
@@ -275,7 +277,7 @@ impl Running {
                     commanded = changed.is_ok();
                 }
                 read = read_some(&mut self.pipe, &mut buffer) => match read {
-                    Ok(count) if count > 0 => self.capture.push(&buffer[..count]),
+                    Ok(count) if count > 0 => self.capture.lock().push(&buffer[..count]),
                     _ => self.pipe = None,
                 },
                 () = &mut feed, if feeding => feeding = false,
@@ -293,7 +295,7 @@ impl Running {
         while Instant::now() < deadline {
             // Past the runtime, which would answer from what it last heard about the pipe.
             match rustix::io::read(&pipe, &mut *buffer) {
-                Ok(count) if count > 0 => self.capture.push(&buffer[..count]),
+                Ok(count) if count > 0 => self.capture.lock().push(&buffer[..count]),
                 Err(Errno::INTR) => {}
                 _ => return,
             }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use punctual_core::limits::OUTPUT_BYTES_MAX;
 use punctual_core::protocol::{Assignment, End};
-use punctual_driver::ports::{Ended, Stop};
+use punctual_driver::ports::{Ended, Stop, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -102,11 +102,12 @@ fn succeeded() -> Ended {
 }
 
 /// Runs a handler to its end, or until it is to end now. A panic is a failure.
-pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>) -> Ended {
+pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>, window: &Window) -> Ended {
     if *stop.borrow() != Stop::No {
         return stopped_before_start();
     }
     let context = TaskContext::new(assignment, stop.clone());
+    context.show(window);
     let killed = async {
         if stop.wait_for(|asked| *asked == Stop::Kill).await.is_err() {
             std::future::pending::<()>().await;

@@ -1,7 +1,8 @@
 //! Workers of Punctual.
 //!
 //! [`Worker`] runs your own handlers: name them, give it the address of a scheduler, and let it run. [`testing`] runs a handler with no
-//! scheduler at all.
+//! scheduler at all. With one of the features `once-mysql`, `once-postgres`, `once-sqlite` and `once-redis` there is `once`, for effects in
+//! a database that happen once an instance.
 //!
 //! # The built-in handlers
 //!
@@ -36,6 +37,8 @@ mod command;
 mod handler;
 mod http;
 mod noop;
+#[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
+pub mod once;
 pub mod orphans;
 pub mod output;
 #[cfg(target_os = "linux")]
@@ -52,7 +55,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::ids::WorkerId;
 use punctual_core::protocol::{Assignment, End};
-use punctual_driver::ports::{Ended, Executor, Stop};
+use punctual_driver::ports::{Ended, Executor, Stop, Window};
 use punctual_spec::handler::{COMMAND, HTTP, NOOP};
 use tokio::sync::watch;
 
@@ -103,13 +106,22 @@ impl Executor for BuiltIn {
     }
 
     fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
+        self.run_in(assignment, stop, Window::default())
+    }
+
+    fn run_in(
+        &self,
+        assignment: Arc<Assignment>,
+        stop: watch::Receiver<Stop>,
+        window: Window,
+    ) -> impl Future<Output = Ended> + Send + 'static {
         let world = self.world.clone();
         async move {
             if *stop.borrow() != Stop::No {
                 return stopped_before_start();
             }
             match (&*assignment.handler.name, &world.command) {
-                (COMMAND, Some(command)) => command::run(command, &assignment, stop).await,
+                (COMMAND, Some(command)) => command::run(command, &assignment, stop, &window).await,
                 (COMMAND, None) => failed_for_good(
                     "this worker was not started to run commands. Start it with commands allowed, or send the task elsewhere",
                 ),

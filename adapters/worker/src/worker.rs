@@ -10,7 +10,7 @@ use punctual_core::protocol::Assignment;
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
-use punctual_driver::ports::{Ended, Executor, Stop};
+use punctual_driver::ports::{Ended, Executor, Stop, Window};
 use punctual_grpc::{ClientOptions, ClientTls, DialError, dial};
 use punctual_spec::handler::{COMMAND, HTTP, NOOP};
 use serde::Serialize;
@@ -223,13 +223,22 @@ impl Executor for Handlers {
     }
 
     fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
+        self.run_in(assignment, stop, Window::default())
+    }
+
+    fn run_in(
+        &self,
+        assignment: Arc<Assignment>,
+        stop: watch::Receiver<Stop>,
+        window: Window,
+    ) -> impl Future<Output = Ended> + Send + 'static {
         let name = assignment.handler.name.clone();
         let own = self.own.get(&name).cloned();
         let built_in = self.of_built_in(&name).cloned();
         async move {
             match (own, built_in) {
-                (Some(own), _) => handler::run(own, assignment, stop).await,
-                (None, Some(built_in)) => built_in.run(assignment, stop).await,
+                (Some(own), _) => handler::run(own, assignment, stop, &window).await,
+                (None, Some(built_in)) => built_in.run_in(assignment, stop, window).await,
                 (None, None) => crate::failed_for_good(format!(
                     "this worker knows no handler {name:?}. Correct the task, or start a worker that knows it"
                 )),

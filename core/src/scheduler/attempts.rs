@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::batch::AttemptOutput;
+use crate::batch::{AttemptOutput, Output};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
@@ -51,11 +51,24 @@ struct Worker {
     full_until: Monotonic,
     /// How often in a row.
     returns: u32,
+    /// When output of its running attempts was first taken in this interval, and how many bytes since.
+    progress: (Monotonic, usize),
 }
 
 impl Worker {
     fn room(&self) -> usize {
         self.slots.saturating_sub(self.held.len())
+    }
+
+    /// Whether so many more bytes of output of running attempts may be taken from it now.
+    fn may_tell(&mut self, bytes: usize, now: Monotonic) -> bool {
+        let (since, taken) = &mut self.progress;
+        if now.since(*since) >= limits::PROGRESS_INTERVAL {
+            (*since, *taken) = (now, 0);
+        }
+        *taken = taken.saturating_add(bytes);
+        // Twice, for intervals of the worker that don't begin when this one does.
+        *taken <= 2 * limits::PROGRESS_BYTES_MAX
     }
 }
 
@@ -136,6 +149,7 @@ impl Workers {
             account_from: 0,
             full_until: Monotonic(0),
             returns: 0,
+            progress: (Monotonic(0), 0),
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -243,6 +257,7 @@ impl Scheduler {
         live.row.fence = fence;
         live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
         live.sent = Sent::NotYet;
+        live.has_output = false;
         live.cancel = None;
         live.change(State::Dispatched, Cause::Assigned, self.now.wall);
         self.workers.hold(index, id);
@@ -306,6 +321,12 @@ impl Scheduler {
             ToScheduler::Started { instance, fence } => {
                 (worker.returns, worker.full_until) = (0, Monotonic(0));
                 self.started(connection, instance, fence);
+            }
+            ToScheduler::Progress { instance, fence, output } => {
+                let bytes = output.bytes.len() + limits::PROGRESS_ROW_BYTES;
+                if worker.may_tell(bytes, self.now.monotonic) {
+                    self.take_progress(instance, fence, output);
+                }
             }
             ToScheduler::Returned { instance, fence } => {
                 // It has its reasons, and they won't have gone by the time that it would get the next one.
@@ -492,6 +513,18 @@ impl Scheduler {
         }
     }
 
+    /// Takes in what the current attempt has written so far. It goes with the next batch; nobody waits for it.
+    fn take_progress(&mut self, id: InstanceId, fence: Fence, output: Output) {
+        if !self.is_owned(id.partition()) || !guard!(Guard::FenceOnProgress, self.is_current(id, fence)) {
+            return;
+        }
+        let waiting = self.lanes.progress_bytes();
+        let Some(live) = self.instances.get_mut(&id).filter(|_| waiting < limits::PROGRESS_PENDING_BYTES_MAX) else { return };
+        live.has_output = true;
+        let attempt = live.row.attempt;
+        self.lanes.pending(id.partition()).put_progress(AttemptOutput { instance: id, attempt, output });
+    }
+
     /// Takes a result in. It is acknowledged when its commit is through, or the one that made it count for nothing.
     /// What has come due and not begun is more urgent than what has ended, unless it is for that that it waits.
     fn reports_wait(&self) -> bool {
@@ -547,8 +580,8 @@ impl Scheduler {
         let live = self.instances.get_mut(&id).expect("looked up above");
         // It was taken for never received and has run all the same.
         live.row.attempt += u32::from(was_returned);
-        if !output.bytes.is_empty() || output.dropped > 0 {
-            self.lanes.pending(partition).outputs.push(AttemptOutput { instance: id, attempt: live.row.attempt, output });
+        if live.has_output || !output.bytes.is_empty() || output.dropped > 0 {
+            self.lanes.pending(partition).put_output(AttemptOutput { instance: id, attempt: live.row.attempt, output });
         }
         if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.

@@ -3,12 +3,12 @@
 //! There are as many lanes as the store carries out commits at once. A partition has one lane, so that its commits follow each other, and
 //! those that are in flight together touch nothing of each other's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, TaskWrite};
+use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Output, TaskWrite};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{CommitId, ConnectionId, Fence, InboxId, InstanceId, PartitionId, TaskId};
@@ -26,7 +26,11 @@ pub(super) struct Pending {
     tasks: Vec<TaskId>,
     pub(super) removed_tasks: Vec<(PartitionId, TaskId, Timestamp)>,
     pub(super) occurrences: Vec<(PartitionId, Occurrence)>,
-    pub(super) outputs: Vec<AttemptOutput>,
+    outputs: Vec<AttemptOutput>,
+    /// What attempts that run have written so far, the latest of each.
+    progress: BTreeMap<(InstanceId, u32), Output>,
+    /// How much that is.
+    progress_bytes: usize,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
     held: Vec<Held>,
 }
@@ -68,7 +72,25 @@ impl Pending {
             + self.removed_tasks.len()
             + self.occurrences.len()
             + self.outputs.len()
+            + self.progress.len()
             + self.applied.len()
+    }
+
+    /// What an attempt has written at its end: what it had written before is part of it.
+    pub(super) fn put_output(&mut self, written: AttemptOutput) {
+        if let Some(before) = self.progress.remove(&(written.instance, written.attempt)) {
+            self.progress_bytes -= before.bytes.len();
+        }
+        self.outputs.push(written);
+    }
+
+    /// What an attempt has written so far, in place of what waits.
+    pub(super) fn put_progress(&mut self, written: AttemptOutput) {
+        let AttemptOutput { instance, attempt, output } = written;
+        self.progress_bytes += output.bytes.len();
+        if let Some(before) = self.progress.insert((instance, attempt), output) {
+            self.progress_bytes -= before.bytes.len();
+        }
     }
 
     /// Whether there is nothing to write and nothing held.
@@ -83,6 +105,7 @@ impl Pending {
             || self.removed_tasks.iter().any(|(partition, ..)| *partition == id)
             || self.occurrences.iter().any(|(partition, _)| *partition == id)
             || self.outputs.iter().any(|output| output.instance.partition() == id)
+            || self.progress.keys().any(|(instance, _)| instance.partition() == id)
             || self.applied.iter().any(|(partition, _)| *partition == id)
             || self.held.iter().any(|held| held.partition() == id)
     }
@@ -93,6 +116,8 @@ impl Pending {
         self.removed_tasks.retain(|(partition, ..)| *partition != id);
         self.occurrences.retain(|(partition, _)| *partition != id);
         self.outputs.retain(|output| output.instance.partition() != id);
+        self.progress.retain(|(instance, _), _| instance.partition() != id);
+        self.progress_bytes = self.progress.values().map(|output| output.bytes.len()).sum();
         self.applied.retain(|(partition, _)| *partition != id);
         self.held.retain(|held| held.partition() != id);
     }
@@ -128,6 +153,11 @@ impl Lanes {
     /// About how many rows the next batches will have.
     pub(super) fn rows(&self) -> usize {
         self.0.iter().map(|lane| lane.pending.rows()).sum()
+    }
+
+    /// How many bytes of output of running attempts wait.
+    pub(super) fn progress_bytes(&self) -> usize {
+        self.0.iter().map(|lane| lane.pending.progress_bytes).sum()
     }
 
     /// Whether nothing is being written or is to be.
@@ -253,8 +283,10 @@ impl Scheduler {
             partitions.insert(*partition);
             batch.applied.push(*id);
         }
-        partitions.extend(pending.outputs.iter().map(|output| output.instance.partition()));
         batch.outputs = pending.outputs;
+        let progress = pending.progress.into_iter();
+        batch.outputs.extend(progress.map(|((instance, attempt), output)| AttemptOutput { instance, attempt, output }));
+        partitions.extend(batch.outputs.iter().map(|output| output.instance.partition()));
         if batch.is_empty() {
             // What is held rests on commits that are through.
             return self.release(pending.held);

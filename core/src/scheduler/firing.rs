@@ -279,6 +279,7 @@ impl Scheduler {
             is_dirty: false,
             timer: None,
             sent: Sent::NotYet,
+            has_output: false,
             cancel: None,
             stray: None,
             cancel_requests: Vec::new(),

@@ -310,6 +310,8 @@ struct Live {
     is_dirty: bool,
     timer: Option<TimerKey>,
     sent: Sent,
+    /// Output of the current attempt was taken while it ran, or may have been: its report takes that one's place, also where it is empty.
+    has_output: bool,
     /// Set once the current attempt was asked to end.
     cancel: Option<(Cause, Option<Arc<str>>)>,
     /// The worker that was taken for lost has come back and is still at it. Its success counts until somebody else is given the instance; then

@@ -554,6 +554,7 @@ impl Scheduler {
             is_dirty: false,
             timer: None,
             sent: Sent::Unknown,
+            has_output: state.is_with_worker(),
             cancel: None,
             stray: None,
             cancel_requests: Vec::new(),

@@ -8,6 +8,7 @@ mod commits;
 mod guards;
 mod joining;
 mod odd_input;
+mod progress;
 mod regressions;
 mod scripts;
 mod tabletop;

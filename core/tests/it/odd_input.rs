@@ -38,6 +38,7 @@ fn a_worker_may_say_anything() {
                 let report = Report { instance, fence, end: End::Cancelled, code: None, detail: None, output: Output::default() };
                 let messages = vec![
                     ToScheduler::Started { instance, fence },
+                    ToScheduler::Progress { instance, fence, output: Output { bytes: b"odd".to_vec(), dropped: u64::MAX } },
                     ToScheduler::Returned { instance, fence },
                     ToScheduler::Finished(report),
                     ToScheduler::Hello(hello("odd", vec![Running { instance, fence }])),

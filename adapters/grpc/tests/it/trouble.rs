@@ -8,6 +8,7 @@ use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_grpc::limits::FRAMES_IN_FLIGHT_MAX;
 use punctual_proto::connection::WorkerSide;
 use punctual_proto::limits::FRAME_BYTES_MAX;
+use punctual_proto::version::Versions;
 use punctual_proto::wire::{Hello, ToSchedulerFrame, to_scheduler};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,7 +40,7 @@ async fn what_is_no_frame_of_a_worker_is_refused_in_clear_words() {
     let unknown_version = end_after(&scheduler, frame(1, 7, 9)).await;
     assert_eq!(unknown_version.code(), Code::FailedPrecondition, "{unknown_version:?}");
     assert!(
-        unknown_version.message().contains("version 1") && unknown_version.message().contains("versions 7 to 9"),
+        unknown_version.message().contains(&Versions::OURS.to_string()) && unknown_version.message().contains("versions 7 to 9"),
         "{unknown_version:?}"
     );
     let too_large = end_after(&scheduler, vec![0; FRAME_BYTES_MAX + 1]).await;

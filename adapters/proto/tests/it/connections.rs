@@ -73,7 +73,7 @@ fn a_version_that_was_not_offered_is_refused() {
 #[test]
 fn nothing_is_said_before_the_hello() {
     for message in samples::to_scheduler().into_iter().skip(1) {
-        let frame = WorkerSide::default().send(vec![message]).unwrap().remove(0);
+        let frame = samples::welcomed().send(vec![message]).unwrap().remove(0);
         assert_eq!(SchedulerSide::default().receive(frame), Err(ConnectionError::NoHello));
     }
     assert_eq!(SchedulerSide::default().send(vec![ToWorker::Alive]), Err(ConnectionError::NoHello));

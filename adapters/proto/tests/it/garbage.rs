@@ -43,7 +43,7 @@ fn read_as_worker(mut bytes: BytesMut) -> usize {
 
 /// What both sides say, as bytes.
 fn both_streams(said: Vec<ToScheduler>, answered: Vec<punctual_core::protocol::ToWorker>) -> (BytesMut, BytesMut) {
-    let (mut worker, mut scheduler) = (WorkerSide::default(), SchedulerSide::default());
+    let (mut worker, mut scheduler) = (samples::welcomed(), SchedulerSide::default());
     let (mut to_scheduler, mut to_worker) = (BytesMut::new(), BytesMut::new());
     let hello = vec![ToScheduler::Hello(samples::hello())];
     for frame in [worker.send(hello).unwrap(), worker.send(said).unwrap()].into_iter().flatten() {

@@ -27,7 +27,7 @@ fn with_part(mut bytes: Vec<u8>, tag: u32, part: &[u8]) -> Vec<u8> {
 
 #[test]
 fn fields_that_are_not_known_are_ignored() {
-    let mut worker = WorkerSide::default();
+    let mut worker = samples::welcomed();
     let sent = samples::to_scheduler();
     let frame = worker.send(sent.clone()).unwrap().remove(0);
     // The same frame, with more in it at every depth that is written by hand here: frame, message, kind.

@@ -54,7 +54,7 @@ proptest! {
         batches in vec(vec(strategies::to_scheduler(), 0..8), 0..4),
         cuts in vec(any::<Index>(), 0..12),
     ) {
-        let (mut worker, mut scheduler) = (WorkerSide::default(), SchedulerSide::default());
+        let (mut worker, mut scheduler) = (samples::welcomed(), SchedulerSide::default());
         let mut frames = worker.send(vec![ToScheduler::Hello(hello.clone())]).unwrap();
         for batch in batches.clone() {
             frames.extend(worker.send(batch).unwrap());

@@ -7,6 +7,10 @@ use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
+use punctual_proto::connection::WorkerSide;
+use punctual_proto::convert;
+use punctual_proto::version::PROTOCOL_VERSION;
+use punctual_proto::wire::ToWorkerFrame;
 
 /// An instance of partition 43.
 pub(crate) fn instance() -> InstanceId {
@@ -75,8 +79,18 @@ pub(crate) fn to_scheduler() -> Vec<ToScheduler> {
         ToScheduler::Hello(hello()),
         ToScheduler::Heartbeat,
         ToScheduler::Started { instance, fence },
+        ToScheduler::Progress { instance, fence, output: report().output },
         ToScheduler::Finished(report()),
         ToScheduler::Returned { instance, fence },
         ToScheduler::Draining,
     ]
+}
+
+/// A worker's side that a scheduler of this version has welcomed.
+pub(crate) fn welcomed() -> WorkerSide {
+    let mut worker = WorkerSide::default();
+    let welcome = ToWorker::Welcome { heartbeat: Millis(10_000), lease: Millis(30_000) };
+    let welcome = convert::worker_message_into_wire(welcome, PROTOCOL_VERSION).unwrap();
+    worker.receive(ToWorkerFrame { sequence: 1, messages: vec![welcome] }).unwrap();
+    worker
 }

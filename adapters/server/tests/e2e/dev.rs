@@ -126,6 +126,22 @@ fn the_same_file_changes_nothing_an_edit_makes_a_version_and_nothing_fires_by_an
 }
 
 #[test]
+fn what_a_command_writes_is_seen_while_it_runs() {
+    let folder = Folder::with(
+        "tasks:\n  - {name: talk, trigger: manual, command: 'echo one; echo two; while [ ! -e go ]; do sleep 0.05; done; echo three'}\n",
+    );
+    let dev = folder.dev();
+    assert_eq!(dev.cli(&["trigger", "talk"]).code, Some(0));
+    let running = dev.instance_in("talk", "running");
+    eventually("output of a running attempt", || (outputs(&dev, &running) == ["one\ntwo\n"]).then_some(()));
+    assert_eq!(dev.instance(running["id"].as_str().unwrap())["state"], "running");
+    folder.write("go", "");
+    let done = dev.instance_in("talk", "succeeded");
+    assert_eq!(outputs(&dev, &done), ["one\ntwo\nthree\n"]);
+    dev.stop();
+}
+
+#[test]
 fn a_delay_fires_once_over_restarts() {
     let folder = Folder::with("tasks:\n  - {name: once, trigger: {delay: 300ms}, command: echo done >> done}\n");
     let dev = folder.dev();

@@ -4,10 +4,14 @@ mod command;
 mod harness;
 mod helper;
 mod http;
+mod once;
 mod orphans;
 mod own_handlers;
+mod reminder;
 mod stop;
 mod user;
+
+use std::sync::Arc;
 
 use punctual_core::limits::DETAIL_BYTES_MAX;
 use punctual_core::protocol::End;
@@ -40,8 +44,8 @@ async fn a_long_detail_is_cut_and_marked() {
 async fn commands_are_run_only_where_allowed() {
     let with = built_in("m", true);
     let without = built_in("m", false);
-    assert_eq!(with.handlers(), ["command".into(), "http".into(), "noop".into()]);
-    assert_eq!(without.handlers(), ["http".into(), "noop".into()]);
+    assert_eq!(with.handlers(), ["command", "http", "noop"].map(Arc::from));
+    assert_eq!(without.handlers(), ["http", "noop"].map(Arc::from));
     let ended = run_on(&without, "command", json!({"shell": "true"}), None).await;
     assert_eq!(ended.end, End::FailedForGood);
     assert!(ended.detail.expect("a detail").contains("commands allowed"));
