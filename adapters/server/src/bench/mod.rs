@@ -104,7 +104,8 @@ async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Setting
         (Some(database), true) => {
             let folder = settings.db.parent().unwrap_or(Path::new("."));
             let (store, counter) = (store.clone(), counter.clone());
-            Node::Processes(Processes::start(database, settings.redis.as_deref(), settings.slots, folder, store, counter).await?)
+            let started = Processes::start(database, settings.redis.as_deref(), settings.slots, folder, store, counter).await?;
+            Node::Processes(Box::new(started))
         }
         _ => Node::Embedded(Embedded::start(store.clone(), recorder.clone(), clock.clone(), counter.clone(), settings.slots)),
     };
@@ -143,7 +144,7 @@ struct Bench<S> {
 /// What schedules and works.
 enum Node {
     Embedded(Embedded),
-    Processes(Processes),
+    Processes(Box<Processes>),
 }
 
 impl Node {
