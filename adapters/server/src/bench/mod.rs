@@ -50,6 +50,8 @@ pub(crate) enum Scenario {
 pub(crate) struct Settings {
     pub(crate) scenario: Scenario,
     pub(crate) tasks: u32,
+    /// Cron tasks besides, which fire once a day.
+    pub(crate) idle: u32,
     pub(crate) instances: u64,
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
@@ -98,6 +100,7 @@ async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Setting
     let names: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
     let by: Arc<str> = Arc::from("bench");
     store.apply(by.clone(), by, documents, false, clock.now().wall).await?;
+    add_idle(&store, zones, settings.idle, clock.now().wall).await?;
     let recorder = Arc::new(Recorder::new(clock.clone()));
     let counter = Arc::new(Counter::default());
     let node = match (&settings.database, settings.processes) {
@@ -120,8 +123,41 @@ async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Setting
     bench.finish(settings).await
 }
 
+/// Tasks that are applied at once.
+const APPLIED_AT_ONCE: u32 = 50_000;
+
+/// Adds tasks that hardly ever fire, and lets a scheduler take them over once, as after any other deployment.
+async fn add_idle<S: Store + Catalog>(store: &Arc<S>, zones: &Zones, count: u32, now: Timestamp) -> anyhow::Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    let clock = Arc::new(SystemClock::new());
+    let counter = Arc::new(Counter::default());
+    let recorder = Arc::new(Recorder::new(clock.clone()));
+    let node = Embedded::start(store.clone(), recorder, clock, counter.clone(), 1);
+    for first in (0..count).step_by(APPLIED_AT_ONCE as usize) {
+        let some = APPLIED_AT_ONCE.min(count - first);
+        let documents = (first..first + some).map(|index| idle_task(index, zones)).collect::<anyhow::Result<Vec<_>>>()?;
+        store.apply(Arc::from(format!("idle-{first}")), Arc::from("bench"), documents, false, now).await?;
+        counter.wait_for_tasks(u64::from(first + some), PATIENCE).await;
+    }
+    let (_never, interrupts) = mpsc::channel(1);
+    node.drain(interrupts).await;
+    Ok(())
+}
+
+/// One that fires once a day; all of them spread over it.
+fn idle_task(index: u32, zones: &Zones) -> anyhow::Result<TaskDocument> {
+    let cron = format!("{} {} {} * * *", index % 60, index / 60 % 60, index / 3_600 % 24);
+    let trigger = Trigger::Cron(CronTrigger { timezone: "Europe/Berlin".to_owned(), ..CronTrigger::new(cron) });
+    open::document(&TaskSpec::new(format!("idle-{index:08}"), trigger, noop()), zones)
+}
+
+fn noop() -> Handler {
+    Handler::Custom(CustomHandler { name: "noop".to_owned(), config: serde_json::Map::new() })
+}
+
 fn tasks(count: u32, zones: &Zones, trigger: impl Fn(u32) -> Trigger) -> anyhow::Result<Vec<TaskDocument>> {
-    let noop = || Handler::Custom(CustomHandler { name: "noop".to_owned(), config: serde_json::Map::new() });
     (0..count)
         .map(|index| {
             let mut spec = TaskSpec::new(format!("bench-{index:07}"), trigger(index), noop());

@@ -10,7 +10,7 @@ use punctual_core::ids::{WorkerId, WorkerLife};
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
-use punctual_driver::ports::{Catalog, Clock, Executor, Signals, Wake};
+use punctual_driver::ports::{Catalog, Clock, Executor, Signals, Store, Wake};
 use punctual_grpc::{ClientOptions, dial};
 use punctual_signals::{Address, RedisSignals};
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,8 +25,10 @@ use crate::cli::client::{ApiArgs, Client};
 
 /// How often the ended instances are counted.
 const COUNT_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a process may take to start, or to stop.
-const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long the replica may take to read millions of tasks.
+const LOAD_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a process may take to stop.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The two processes, running.
 pub(crate) struct Processes {
@@ -41,7 +43,7 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// Starts both on the database. What is counted from now on is what the store says.
-    pub(crate) async fn start<S: Catalog>(
+    pub(crate) async fn start<S: Store + Catalog>(
         database: &str,
         redis: Option<&str>,
         slots: u32,
@@ -67,10 +69,11 @@ impl Processes {
         // A wake-up of this process's own concerns nobody here.
         let signals =
             redis.map(|redis| anyhow::Ok(RedisSignals::connect(redis.parse::<Address>()?, "punctual", mpsc::channel(1).0))).transpose()?;
-        let counting = tokio::spawn(count(store, counter));
+        let counting = tokio::spawn(count(store.clone(), counter));
         let client = Arc::new(Client::new(&ApiArgs { api: format!("http://{api}"), json: true }));
+        let partitions = store.partitions();
         let processes = Processes { server, worker, client, records, signals, counting };
-        processes.wait_for_worker().await?;
+        processes.wait_until_ready(usize::from(partitions)).await?;
         Ok(processes)
     }
 
@@ -86,21 +89,23 @@ impl Processes {
         self.client.clone()
     }
 
-    async fn wait_for_worker(&self) -> anyhow::Result<()> {
+    /// Waits until the replica has read everything, and has its worker.
+    async fn wait_until_ready(&self, partitions: usize) -> anyhow::Result<()> {
         let client = &self.client;
-        let is_there = async {
+        let is_ready = async {
             loop {
                 if let Ok(cluster) = client.get(&["cluster"], &[]).await
                     && cluster["workers"].as_array().is_some_and(|workers| workers.iter().any(|worker| worker["connected"] == json!(true)))
+                    && cluster["memory"]["partitions"].as_array().is_some_and(|owned| owned.len() == partitions)
                 {
                     return;
                 }
                 tokio::time::sleep(COUNT_INTERVAL).await;
             }
         };
-        tokio::time::timeout(START_TIME_MAX, is_there)
+        tokio::time::timeout(LOAD_TIME_MAX, is_ready)
             .await
-            .map_err(|_| anyhow::anyhow!("the replica has no worker after {} s", START_TIME_MAX.as_secs()))
+            .map_err(|_| anyhow::anyhow!("the replica is not ready, or has no worker, after {} s", LOAD_TIME_MAX.as_secs()))
     }
 
     /// Stops both in good order. Answers with the largest resident memory of the replica.
@@ -111,7 +116,7 @@ impl Processes {
             if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
                 kill_process(pid, Signal::TERM)?;
             }
-            let status = tokio::time::timeout(START_TIME_MAX, child.wait()).await??;
+            let status = tokio::time::timeout(STOP_TIME_MAX, child.wait()).await??;
             anyhow::ensure!(status.success(), "a process of the bench failed: {status}");
         }
         recorder.read(&self.records)?;

@@ -14,6 +14,9 @@ pub(crate) struct BenchArgs {
     /// Tasks
     #[arg(long, default_value_t = 1_000)]
     tasks: u32,
+    /// Cron tasks besides those, which fire once a day
+    #[arg(long, default_value_t = 0)]
+    idle: u32,
     /// Instances of the flat-out scenario
     #[arg(long, default_value_t = 300_000)]
     instances: u64,
@@ -73,6 +76,7 @@ impl BenchArgs {
         let settings = Settings {
             scenario: self.scenario,
             tasks: self.tasks.max(1),
+            idle: self.idle,
             instances: self.instances,
             rate: self.rate.max(1),
             seconds: self.seconds,

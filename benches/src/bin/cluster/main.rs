@@ -23,12 +23,14 @@ const REPEATS: usize = 3;
 /// The server's memory for pages, as on a machine that has more to do.
 const OPTIONS: [&str; 3] = ["--innodb-flush-log-at-trx-commit=1", "--innodb-log-file-size=512M", "--innodb-buffer-pool-size=1G"];
 /// Scenarios of `punctual bench`: a name, and what it is started with.
-const BENCHES: [(&str, &[&str]); 5] = [
+const BENCHES: [(&str, &[&str]); 7] = [
     ("flat-out", &["--scenario", "flat-out"]),
     ("flat-out-one-process", &["--scenario", "flat-out"]),
     ("rate", &["--scenario", "rate", "--slots", "64"]),
     ("cron", &["--scenario", "cron", "--rate", "10000"]),
     ("burst", &["--scenario", "burst", "--tasks", "50000"]),
+    ("100-thousand-idle", &["--scenario", "flat-out", "--idle", "100000"]),
+    ("one-million-idle", &["--scenario", "flat-out", "--idle", "1000000"]),
 ];
 
 fn main() -> Anyhow<()> {
@@ -97,6 +99,7 @@ fn line(reports: &[Value]) -> String {
             ("p50 ms", &report["lateness_ms"]["p50"]),
             ("p99 ms", &report["lateness_ms"]["p99"]),
             ("latest ms", &report["lateness_ms"]["max"]),
+            ("memory bytes", &report["rss_bytes_max"]),
             ("lost", &report["lost"]),
             ("doubled", &report["duplicated"]),
         ] {
