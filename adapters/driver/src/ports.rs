@@ -123,6 +123,16 @@ pub enum StoreError {
         /// What the server said.
         reason: String,
     },
+    /// The connection ended before the database server said whether it was written: it may be there or not.
+    #[error(
+        "PUN-214: the database {database} has not said whether it was written: {reason}. Ask again, under the same idempotency key where there is one: what is there is not written twice"
+    )]
+    Unsure {
+        /// Where it is.
+        database: String,
+        /// What went wrong.
+        reason: String,
+    },
     /// Something else.
     #[error("PUN-207: the database {database} failed: {reason}")]
     Other {
@@ -136,8 +146,8 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same call may succeed later with nobody changing the program.
     pub fn is_passing(&self) -> bool {
-        use StoreError::{Busy, Full, Other, Unreachable};
-        matches!(self, Full { .. } | Busy { .. } | Unreachable { .. } | Other { .. })
+        use StoreError::{Busy, Full, Other, Unreachable, Unsure};
+        matches!(self, Full { .. } | Busy { .. } | Unreachable { .. } | Unsure { .. } | Other { .. })
     }
 }
 

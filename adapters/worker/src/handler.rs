@@ -62,8 +62,10 @@ where
     H: Fn(TaskContext, P) -> F + Send + Sync + 'static,
 {
     Arc::new(move |context: TaskContext| {
-        // No payload is `null`, which `()` and `Option` are read from.
-        let payload = match serde_json::from_str(context.payload().unwrap_or("null")) {
+        // No payload is `null`, which `()` and `Option` are read from. Text that was handed over as it is serves handlers that take text.
+        let given = context.payload().unwrap_or("null");
+        let as_text = || serde_json::from_value(serde_json::Value::String(given.to_owned())).ok();
+        let payload = match serde_json::from_str(given).or_else(|error| as_text().ok_or(error)) {
             Ok(payload) => payload,
             Err(error) => {
                 let detail = format!("the payload is not what this handler takes: {error}. Correct the task, or the worker");
@@ -144,5 +146,25 @@ impl Future for Unwinding {
             let detail = format!("the handler panicked: {}", words.unwrap_or("without words"));
             Poll::Ready(Ended { output: context.output(""), ..failed(detail) })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Attempt;
+
+    async fn length(_: TaskContext, text: String) -> Result<usize, HandlerError> {
+        Ok(text.len())
+    }
+
+    #[tokio::test]
+    async fn text_that_is_no_json_serves_a_handler_that_takes_text() {
+        for (payload, expected) in [("hello you", "9"), ("\"hello\"", "5"), ("4711", "4"), ("", "0")] {
+            let mut attempt = Attempt::default();
+            attempt.assignment.payload = Some(Arc::from(payload));
+            let ended = erase(length)(attempt.context()).await;
+            assert_eq!((ended.end, String::from_utf8_lossy(&ended.output.bytes).into_owned()), (End::Succeeded, expected.to_owned()));
+        }
     }
 }

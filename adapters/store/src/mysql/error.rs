@@ -137,6 +137,14 @@ impl Database {
         }
     }
 
+    /// A failure of what may have been written all the same, where the connection went with it.
+    pub(crate) fn unsure(&self, failure: Failure) -> StoreError {
+        match failure.connection_holds() {
+            true => self.error(failure),
+            false => StoreError::Unsure { database: self.name(), reason: failure.to_string() },
+        }
+    }
+
     pub(crate) fn read_only(&self, reason: &str) -> StoreError {
         StoreError::ReadOnlyServer { database: self.name(), reason: reason.to_owned() }
     }

@@ -298,18 +298,22 @@ impl Session {
     /// Ends the transaction: commits where all went well, else rolls back.
     pub(crate) async fn end<T>(mut self, answer: Result<T, Failure>) -> Result<T, StoreError> {
         let database = self.database.clone();
-        let failure = match answer {
+        match answer {
             Ok(answer) => match self.run("COMMIT".to_owned()).await {
                 Ok(_) => {
                     self.give_back();
-                    return Ok(answer);
+                    Ok(answer)
                 }
-                Err(failure) => failure,
+                Err(failure) => {
+                    self.roll_back(&failure).await;
+                    Err(database.unsure(failure))
+                }
             },
-            Err(failure) => failure,
-        };
-        self.roll_back(&failure).await;
-        Err(database.error(failure))
+            Err(failure) => {
+                self.roll_back(&failure).await;
+                Err(database.error(failure))
+            }
+        }
     }
 
     /// Ends what has ended its transaction by itself where it is `done`, and wrote nothing where it is not.
@@ -320,7 +324,7 @@ impl Session {
             Err(failure) => {
                 let database = self.database.clone();
                 self.roll_back(&failure).await;
-                Err(database.error(failure))
+                Err(database.unsure(failure))
             }
         }
     }
