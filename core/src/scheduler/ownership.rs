@@ -83,6 +83,8 @@ pub(super) struct Membership {
     /// This replica's place among them.
     rank: usize,
     beat_at: Monotonic,
+    /// Leases were given up while this replica was asking: what it is refused may be free by now.
+    was_signalled: bool,
 }
 
 impl Membership {
@@ -238,14 +240,17 @@ impl Scheduler {
         self.ask_for_share();
     }
 
+    fn is_asking(&self) -> bool {
+        self.partitions.iter().any(|partition| partition.phase == Phase::Acquiring)
+    }
+
     /// Asks for partitions until this replica has its share.
     fn ask_for_share(&mut self) {
         let now = self.now.monotonic;
         let count = self.partitions.len();
         let share = self.membership.share(count);
         let have = self.partitions.iter().filter(|partition| partition.counts()).count();
-        let is_asking = self.partitions.iter().any(|partition| partition.phase == Phase::Acquiring);
-        if have >= share || is_asking {
+        if have >= share || self.is_asking() {
             return;
         }
         // Each replica begins elsewhere, so that those who start together don't get in each other's way.
@@ -289,6 +294,7 @@ impl Scheduler {
     /// Somebody has given leases up, or goes.
     pub(super) fn leases_signalled(&mut self) {
         self.membership.beat_at = self.now.monotonic;
+        self.membership.was_signalled = self.is_asking();
         self.try_again();
         self.look_after_leases();
     }
@@ -370,6 +376,10 @@ impl Scheduler {
             if partition.phase == Phase::Acquiring {
                 partition.phase = Phase::FreeUntil(retry_at);
             }
+        }
+        if std::mem::take(&mut self.membership.was_signalled) {
+            self.try_again();
+            self.look_after_leases();
         }
     }
 
