@@ -69,7 +69,7 @@ impl fmt::Debug for ServerTls {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Nothing listens beyond the loopback without credentials.
-    #[error("PUN-501: workers could connect to {address} without a token. Set worker tokens, or listen on 127.0.0.1")]
+    #[error("PUN-501: workers could connect to {address} without a token. Name a file of tokens (--worker-tokens), or listen on 127.0.0.1")]
     NoTokens {
         /// Where it was to listen.
         address: SocketAddr,

@@ -92,7 +92,8 @@ impl WorkerArgs {
         let (node, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
         let mut dialling = tokio::spawn(dial(options, node.clone())?);
         let mut interrupts = super::interrupts()?;
-        say(&format!("Punctual {}, worker {name}, {} slots. Ctrl-C stops.", env!("CARGO_PKG_VERSION"), self.slots));
+        let commands = if self.allow_commands { "" } else { " No commands are run here; --allow-commands would let them." };
+        say(&format!("Punctual {}, worker {name}, {} slots.{commands} Ctrl-C stops.", env!("CARGO_PKG_VERSION"), self.slots));
         let mut running = tokio::spawn(punctual_driver::worker::run(config, executor, clock, inbound));
         let urges = [
             ("\nStopping: what runs may end. Ctrl-C again cancels it.", Some(ToWorkerNode::Drain)),
