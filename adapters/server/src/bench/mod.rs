@@ -67,6 +67,8 @@ pub(crate) struct Settings {
 
 /// Triggers in one call of the flat-out scenario.
 const SUBMISSIONS: usize = 500;
+/// Instances that have not ended while idle tasks fire now and then.
+const FEW: u64 = 500;
 /// Instances that may be under way in the flat-out scenario.
 const WINDOW: u64 = 20_000;
 /// How long a scenario waits for what is still missing before it counts it as lost.
@@ -243,6 +245,20 @@ impl<S: Store + Catalog> Bench<S> {
             }
         }
         self.counter.wait_until(submitted, PATIENCE).await;
+        self.until_few_are_left().await
+    }
+
+    /// Idle tasks fire as well, now and then, and were counted with what was submitted.
+    async fn until_few_are_left(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let counts = self.store.counts().await?;
+            let left: u64 = counts.iter().filter(|(state, _)| !state.is_terminal()).map(|(_, count)| count).sum();
+            if left <= FEW {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         Ok(())
     }
 
