@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use punctual_core::ids::{ConnectionId, WorkerId};
+use punctual_core::ids::{ConnectionId, WorkerId, WorkerLife};
 use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode};
 use punctual_proto::connection::SchedulerSide;
@@ -40,6 +40,7 @@ pub(crate) struct Service {
 
 struct Present {
     connection: ConnectionId,
+    life: WorkerLife,
     /// Tells it that a newer one has taken its place.
     replaced: oneshot::Sender<()>,
 }
@@ -52,10 +53,13 @@ impl Service {
     /// Attends to one stream until its end, and says why it ended.
     async fn attend(&self, token: WorkerToken, mut stream: Stream, link: mpsc::Sender<Vec<ToWorker>>, wire: mpsc::Sender<Answer>) {
         let ended = match self.meet(&token, &mut stream).await {
-            Ok((worker, messages)) => {
+            Ok((worker, life, _)) if self.is_outlived(&worker, life) => {
+                Status::aborted(format!("a newer worker runs under the id {:?}. Give each worker an id of its own", &*worker.0))
+            }
+            Ok((worker, life, messages)) => {
                 let connection = ConnectionId(self.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
                 tracing::info!(worker = %worker.0, connection = connection.0, "a worker has connected");
-                let ended = self.converse(&token, &worker, connection, link, messages, &mut stream).await;
+                let ended = self.converse(&token, (&worker, life), connection, link, messages, &mut stream).await;
                 self.leave(&worker, connection);
                 // Fails only when the node has ended, and then it needs to know nothing more.
                 let _ = self.node.send(ToSchedulerNode::Disconnected(connection)).await;
@@ -72,7 +76,7 @@ impl Service {
     }
 
     /// Waits for the worker's hello and checks it: until then nobody else hears of the stream.
-    async fn meet(&self, token: &WorkerToken, stream: &mut Stream) -> Result<(WorkerId, Vec<ToScheduler>), Status> {
+    async fn meet(&self, token: &WorkerToken, stream: &mut Stream) -> Result<(WorkerId, WorkerLife, Vec<ToScheduler>), Status> {
         let time_max = self.options.timing.handshake_time_max;
         let messages = match timeout(time_max, stream.next()).await {
             Ok(messages) => messages.map_err(into_status)?,
@@ -81,16 +85,16 @@ impl Service {
         let Some(ToScheduler::Hello(hello)) = messages.first() else {
             return Err(Status::invalid_argument("the worker has to say hello first"));
         };
-        let worker = hello.worker.clone();
+        let (worker, life) = (hello.worker.clone(), hello.life);
         check(token, &worker, &messages)?;
-        Ok((worker, messages))
+        Ok((worker, life, messages))
     }
 
     /// Carries messages until one side has had enough; answers why.
     async fn converse(
         &self,
         token: &WorkerToken,
-        worker: &WorkerId,
+        (worker, life): (&WorkerId, WorkerLife),
         connection: ConnectionId,
         link: mpsc::Sender<Vec<ToWorker>>,
         hello: Vec<ToScheduler>,
@@ -104,7 +108,7 @@ impl Service {
             return node_is_gone();
         }
         // Only now: the node knows the newer connection before it loses the older one.
-        let mut replaced = self.arrive(worker, connection);
+        let mut replaced = self.arrive(worker, life, connection);
         loop {
             let messages = tokio::select! {
                 biased;
@@ -126,11 +130,18 @@ impl Service {
         }
     }
 
+    /// Whether a newer life of the worker is connected: two that run under one id must not push each other out in turns, since what each of
+    /// them runs is then taken for lost.
+    fn is_outlived(&self, worker: &WorkerId, life: WorkerLife) -> bool {
+        let present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        present.get(&worker.0).is_some_and(|present| present.life.0 > life.0)
+    }
+
     /// Notes that this connection is the worker's, and tells an older one.
-    fn arrive(&self, worker: &WorkerId, connection: ConnectionId) -> oneshot::Receiver<()> {
+    fn arrive(&self, worker: &WorkerId, life: WorkerLife, connection: ConnectionId) -> oneshot::Receiver<()> {
         let (replaced, is_replaced) = oneshot::channel();
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(older) = present.insert(worker.0.clone(), Present { connection, replaced }) {
+        if let Some(older) = present.insert(worker.0.clone(), Present { connection, life, replaced }) {
             let _ = older.replaced.send(());
         }
         is_replaced

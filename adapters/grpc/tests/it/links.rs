@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutPolicy};
-use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
-use punctual_core::protocol::{Assignment, End, Report, ToScheduler, ToWorker};
+use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerLife};
+use punctual_core::protocol::{Assignment, End, Hello, Report, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::link::ToSchedulerNode;
+use punctual_driver::link::{ToSchedulerNode, ToWorkerNode};
 use punctual_grpc::LinkState;
 
 use crate::harness::{Dialling, Listening, hello, in_time, options};
@@ -151,6 +151,28 @@ async fn of_two_workers_under_one_id_the_older_is_told_and_comes_back_slowly() {
     let turn = punctual_grpc::limits::REDIAL_REPLACED[0] / 2;
     let nobody = tokio::time::timeout(turn, scheduler.node.recv()).await;
     assert!(nobody.is_err(), "{nobody:?} although {second:?} is there");
+}
+
+#[tokio::test]
+async fn an_older_life_waits_until_the_newer_one_has_gone() {
+    let mut scheduler = Listening::start(options("a")).await;
+    let seeds = [scheduler.address.to_string()];
+    let mut newer = Dialling::start(&seeds, |_| {});
+    let ToWorkerNode::Connected(_, link) = newer.next().await else { panic!("it connects first") };
+    let ToScheduler::Hello(hello) = hello("w1") else { panic!("a hello") };
+    link.send(vec![ToScheduler::Hello(Hello { life: WorkerLife(2), ..hello })]).await.expect("the link is open");
+    let (first, _to_newer) = scheduler.welcomed().await;
+    let mut older = Dialling::start(&seeds, |_| {});
+    let (refused, _refused_link) = older.connected("w1").await;
+    older.disconnected(refused).await;
+    let reason = older.reason().await;
+    assert!(reason.contains("a newer worker runs under the id \"w1\""), "{reason}");
+    // The scheduler has not heard of it; it does when the newer one has gone.
+    drop(link);
+    newer.end().await;
+    scheduler.disconnected(first).await;
+    let (_, _older_link) = older.connected("w1").await;
+    scheduler.welcomed().await;
 }
 
 #[tokio::test]

@@ -146,6 +146,26 @@ fn interrupts() -> std::io::Result<mpsc::Receiver<()>> {
     Ok(receive)
 }
 
+/// Longest name of a replica or worker, in bytes.
+const NODE_NAME_BYTES_MAX: usize = 200;
+
+/// The name of a replica or worker.
+fn node_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > NODE_NAME_BYTES_MAX || text.chars().any(char::is_control) {
+        return Err(format!("a name has 1 to {NODE_NAME_BYTES_MAX} bytes, and no control characters"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Where workers reach a replica.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', '?', '#']) && !host.chars().any(char::is_whitespace);
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(text.to_owned()),
+        _ => Err("write it as host:port, such as scheduler-1:8651".to_owned()),
+    }
+}
+
 /// What this machine calls itself.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -170,5 +190,28 @@ pub(crate) fn run() -> ExitCode {
     match output.finish() {
         Ok(()) => exit.into(),
         Err(_) => Exit::Found.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NODE_NAME_BYTES_MAX, host_and_port, node_name};
+
+    #[test]
+    fn names_of_nodes_are_short_text() {
+        assert!(node_name("worker 1 é").is_ok() && node_name(&"x".repeat(NODE_NAME_BYTES_MAX)).is_ok());
+        for bad in ["", "a\nb", "\u{1b}[31m", &"x".repeat(NODE_NAME_BYTES_MAX + 1)] {
+            assert!(node_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn where_workers_reach_a_replica_is_host_and_port() {
+        for good in ["scheduler-1:8651", "10.0.0.1:1", "[::1]:8651"] {
+            assert_eq!(host_and_port(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "x", ":1", "x:", "x:0", "x:99999", "http://h:1/path", "http://h:1", "a b:1", "u@h:1"] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, default_value = "punctual", value_name = "NAME")]
     cluster: String,
     /// What this replica is called; each start adds something that tells it from the one before
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::node_name)]
     name: Option<String>,
     /// Where the API listens; a loopback address, port 0 for a free one
     #[arg(long, default_value = "127.0.0.1:8650", value_name = "ADDRESS")]
@@ -48,7 +48,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, default_value = "127.0.0.1:8651", value_name = "ADDRESS")]
     listen_workers: SocketAddr,
     /// Where workers reach this replica, as they see it; left out, it is where it listens
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::host_and_port)]
     advertise: Option<String>,
     /// The file with the workers' tokens: a line for each, and behind it the workers that may show it
     #[arg(long, value_name = "FILE")]
@@ -73,6 +73,8 @@ const REACH_AGAIN: Duration = Duration::from_secs(2);
 const REPLICAS_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the parts of the history for coming and past months are looked after.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
+/// How soon they are looked after again where that failed.
+const UPKEEP_AGAIN: Duration = Duration::from_secs(60);
 /// How long the hand-over may take. What is not written by then is in the store as it was, and its next owner goes on from there.
 const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(15);
 /// How long the end waits for a slow terminal.
@@ -287,7 +289,10 @@ async fn look_after(store: Arc<MySqlStore>, told: watch::Sender<Vec<String>>, ke
                 match made.and(dropped) {
                     Ok(dropped) if dropped.is_empty() => {}
                     Ok(dropped) => say.line(format_args!("  history dropped: {}", dropped.join(", "))),
-                    Err(error) => say.line(format_args!("! the history could not be looked after: {error}")),
+                    Err(error) => {
+                        say.line(format_args!("! the history could not be looked after: {error}; it is tried again in a minute"));
+                        upkeep.reset_after(UPKEEP_AGAIN);
+                    }
                 }
             }
             _ = replicas.tick() => {

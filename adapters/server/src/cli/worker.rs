@@ -23,7 +23,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long = "server", env = "PUNCTUAL_SERVERS", value_delimiter = ',', default_value = "127.0.0.1:8651", value_name = "ADDRESS")]
     servers: Vec<String>,
     /// What this worker is called; no two that run may have one name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::node_name)]
     name: Option<String>,
     /// Attempts that run at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
