@@ -55,8 +55,8 @@ pub const REDIAL_EAGER_FOR: Duration = Duration::from_secs(60);
 pub const REDIAL_MIN: Duration = Duration::from_millis(20);
 /// The bound starts anew after a connection that lasted so long.
 pub const REDIAL_STABLE_AFTER: Duration = Duration::from_secs(10);
-/// How long a worker waits at least whose place was taken by another of the same id, and how much is drawn on top: two of them take turns
-/// slowly, and somebody sees it.
+/// How long a worker waits at least whose place another of the same id has, and how much is drawn on top: the older life is refused until the
+/// newer one has gone, and somebody sees it.
 pub const REDIAL_REPLACED: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 /// How long an address is left alone that leads to a replica which is connected already, and how much is drawn on top.
 pub const REDIAL_SAME: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(30)];
