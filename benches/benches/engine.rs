@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use punctual_core::batch::{CommitOutcome, Output, Renewal, Snapshot};
-use punctual_core::definition::{Band, Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger};
+use punctual_core::definition::{Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger};
 use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::limits;
@@ -21,18 +21,13 @@ const TASKS: u64 = 1_000;
 const SUBMISSIONS: usize = 500;
 
 fn definition(task: u64) -> TaskDefinition {
+    let handler = Handler { name: Arc::from("noop"), config: Arc::from("{}") };
     TaskDefinition {
-        name: Arc::from(format!("task-{task}")),
-        enabled: true,
-        trigger: Trigger::Manual,
-        handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
-        payload: None,
         policies: Arc::new(Policies {
             concurrency: ConcurrencyPolicy { max_running: limits::MAX_RUNNING_MAX, blocking: Blocking::Discard },
             ..Policies::default()
         }),
-        idempotent: true,
-        band: Band::Normal,
+        ..TaskDefinition::new(format!("task-{task}"), Trigger::Manual, handler)
     }
 }
 
@@ -111,6 +106,7 @@ impl Pair {
                             code: None,
                             detail: None,
                             output: Output::default(),
+                            result: None,
                         };
                         self.worker.handle_event(Monotonic(self.now), ended);
                     }

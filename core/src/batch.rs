@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::definition::TaskDefinition;
+use crate::definition::{ChainOn, TaskDefinition};
 use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use crate::inbox::Notice;
 use crate::instance::{InstanceRow, State};
 use crate::occurrence::Occurrence;
 use crate::time::Timestamp;
@@ -27,8 +28,25 @@ pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     /// What attempts wrote.
     pub outputs: Vec<AttemptOutput>,
+    /// What it asks of other partitions' owners, or of its own: inbox entries that are there once the batch is.
+    pub messages: Vec<Message>,
     /// Inbox entries that this batch applies.
     pub applied: Vec<InboxId>,
+}
+
+/// An inbox entry that an owner writes.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct Message {
+    /// Whose inbox it goes to.
+    pub partition: PartitionId,
+    /// The partition that it comes from, whose lease the batch relies on.
+    pub from: PartitionId,
+    /// When it was decided: the entry's time.
+    pub at: Timestamp,
+    /// On whose behalf.
+    pub by: Arc<str>,
+    /// What is asked for.
+    pub notice: Notice,
 }
 
 impl Batch {
@@ -39,6 +57,7 @@ impl Batch {
             && self.tasks.is_empty()
             && self.occurrences.is_empty()
             && self.outputs.is_empty()
+            && self.messages.is_empty()
             && self.applied.is_empty()
     }
 }
@@ -141,6 +160,21 @@ pub struct Snapshot {
     pub tasks: Vec<TaskRecord>,
     /// Instances that have not ended, oldest first, each with the definition that it is run by.
     pub instances: Vec<(InstanceRow, Arc<TaskDefinition>)>,
+    /// What its tasks' ends make fire.
+    pub references: Vec<Reference>,
+}
+
+/// A task whose end makes another one fire.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    /// The task that ends.
+    pub from: TaskId,
+    /// The task that fires.
+    pub to: TaskId,
+    /// That one's partition.
+    pub partition: PartitionId,
+    /// Which ends.
+    pub on: ChainOn,
 }
 
 /// A task of a snapshot.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::backoff::BackoffPolicy;
 use crate::cron::Schedule;
+use crate::instance::State;
 use crate::limits;
 use crate::time::Millis;
 
@@ -29,10 +30,74 @@ pub struct TaskDefinition {
     pub idempotent: bool,
     /// The band of the ready queue that its instances wait in.
     pub band: Band,
+    /// The tasks whose ends make it fire, besides its trigger; `None` where there are none.
+    pub chains: Option<Arc<[Chain]>>,
+}
+
+impl TaskDefinition {
+    /// A task with the default policies, enabled and without a payload.
+    pub fn new(name: impl Into<Arc<str>>, trigger: Trigger, handler: Handler) -> Self {
+        TaskDefinition {
+            name: name.into(),
+            enabled: true,
+            trigger,
+            handler,
+            payload: None,
+            policies: Arc::default(),
+            idempotent: true,
+            band: Band::Normal,
+            chains: None,
+        }
+    }
+}
+
+/// Another task whose ends make a task fire.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Chain {
+    /// The other task's name.
+    pub task: Arc<str>,
+    /// Which of its ends.
+    pub on: ChainOn,
+}
+
+/// Which ends of a task make another one fire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChainOn {
+    /// It succeeded.
+    #[default]
+    Success,
+    /// It failed, ran out of time or became a dead letter.
+    Failure,
+    /// It ended, however: also by being cancelled.
+    Any,
+}
+
+impl ChainOn {
+    /// Every choice.
+    pub const ALL: [ChainOn; 3] = [ChainOn::Success, ChainOn::Failure, ChainOn::Any];
+
+    /// Its name, the same in task files, API and database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ChainOn::Success => "success",
+            ChainOn::Failure => "failure",
+            ChainOn::Any => "any",
+        }
+    }
+
+    /// Whether an instance that ended in this state makes it fire. One that never started does not.
+    pub const fn is_met_by(self, end: State) -> bool {
+        match (self, end) {
+            (ChainOn::Success | ChainOn::Any, State::Succeeded) => true,
+            (ChainOn::Failure | ChainOn::Any, State::Failed | State::TimedOut | State::DeadLettered) => true,
+            (ChainOn::Any, State::Cancelled) => true,
+            _ => false,
+        }
+    }
 }
 
 /// What is done when things don't go as they should.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policies {
     /// What becomes of fire times that passed while nobody could fire them.
     pub misfire: MisfirePolicy,
@@ -42,6 +107,20 @@ pub struct Policies {
     pub retry: RetryPolicy,
     /// What bounds an attempt in time.
     pub timeout: TimeoutPolicy,
+    /// Into how many instances a firing is divided.
+    pub sharding: Sharding,
+}
+
+/// Into how many instances a firing is divided. What a firing was divided into stays so: a change applies from the next one on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharding {
+    /// It is one instance.
+    #[default]
+    None,
+    /// Into so many, 1 to [`limits::SHARDS_MAX`].
+    Count(u32),
+    /// Into one for each of these keys, which its handler is given.
+    Keys(Arc<[Arc<str>]>),
 }
 
 /// What makes a task fire.

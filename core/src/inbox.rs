@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::batch::Reference;
 use crate::definition::TaskDefinition;
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use crate::limits;
@@ -43,6 +44,15 @@ pub enum Request {
         /// One instance each, 1 to [`limits::SUBMISSIONS_MAX`].
         submissions: Vec<Submission>,
     },
+    /// What the ends of a task make fire has changed.
+    ReferencesChanged {
+        /// The task.
+        task: TaskId,
+        /// All that there are now.
+        references: Vec<Reference>,
+    },
+    /// Another owner asks.
+    Notice(Notice),
     /// An instance is to be cancelled.
     Cancel {
         /// The instance.
@@ -50,6 +60,31 @@ pub enum Request {
         /// Why, in the caller's words.
         reason: Option<Arc<str>>,
     },
+}
+
+/// What one owner asks of another, or of itself: written in the batch that gives it cause.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Notice {
+    /// An instance of another task has ended, and the task is to fire for it.
+    Chained {
+        /// The task.
+        task: TaskId,
+        /// The instance that ended.
+        cause: InstanceId,
+        /// How many chained tasks lie behind this firing, this one included.
+        hops: u32,
+        /// What that instance's handler answered: this one's payload, where its task has none.
+        payload: Option<Arc<str>>,
+    },
+}
+
+impl Notice {
+    /// The task that it is for, where it is for one.
+    pub const fn task(&self) -> Option<TaskId> {
+        match self {
+            Notice::Chained { task, .. } => Some(*task),
+        }
+    }
 }
 
 /// One manual firing.

@@ -7,6 +7,8 @@
 //! waiting -> skipped | cancelled
 //! ```
 //!
+//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have.
+//!
 //! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes
 //! straight to `succeeded`.
 
@@ -78,7 +80,7 @@ impl State {
         use State::*;
         match self {
             Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Succeeded | Cancelled),
+            Created => matches!(next, Dispatched | Running | Succeeded | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Retrying => matches!(next, Created | Succeeded | Cancelled),
@@ -152,11 +154,19 @@ pub enum Cause {
     TaskRemoved,
     /// The task was disabled.
     TaskDisabled,
+    /// The instance of another task has ended.
+    Chained,
+    /// It was divided into parts, which run in its place.
+    Divided,
+    /// All its parts have ended.
+    PartsEnded,
+    /// What it is a part of has ended.
+    ParentEnded,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 20] = [
+    pub const ALL: [Cause; 24] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -177,6 +187,10 @@ impl Cause {
         Cause::CancelRequested,
         Cause::TaskRemoved,
         Cause::TaskDisabled,
+        Cause::Chained,
+        Cause::Divided,
+        Cause::PartsEnded,
+        Cause::ParentEnded,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -202,6 +216,10 @@ impl Cause {
             Cause::CancelRequested => "cancel_requested",
             Cause::TaskRemoved => "task_removed",
             Cause::TaskDisabled => "task_disabled",
+            Cause::Chained => "chained",
+            Cause::Divided => "divided",
+            Cause::PartsEnded => "parts_ended",
+            Cause::ParentEnded => "parent_ended",
         }
     }
 }
@@ -238,11 +256,18 @@ pub enum Origin {
     CatchUp,
     /// A manual trigger.
     Manual,
+    /// The end of another task's instance.
+    Chain,
 }
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 3] = [Origin::Schedule, Origin::CatchUp, Origin::Manual];
+    pub const ALL: [Origin; 4] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain];
+
+    /// Whether its task's own trigger gave the fire time.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Origin::Schedule | Origin::CatchUp)
+    }
 
     /// Its name, the same in API, CLI, console and database.
     pub const fn name(self) -> &'static str {
@@ -250,6 +275,7 @@ impl Origin {
             Origin::Schedule => "schedule",
             Origin::CatchUp => "catch_up",
             Origin::Manual => "manual",
+            Origin::Chain => "chain",
         }
     }
 }
@@ -263,6 +289,68 @@ pub struct WorkerRef {
     pub life: WorkerLife,
 }
 
+/// Which part of a firing an instance is: the whole of it, a node of a workflow, a shard, or a shard of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part(pub u64);
+
+impl Part {
+    /// The firing itself.
+    pub const WHOLE: Part = Part(0);
+
+    /// A shard of the firing itself.
+    pub const fn shard(index: u32) -> Part {
+        Part(index as u64 + 1)
+    }
+
+    /// A node of a workflow.
+    pub const fn node(index: u32) -> Part {
+        Part((index as u64 + 1) << 32)
+    }
+
+    /// A shard of this part, which is not one itself.
+    pub const fn and_shard(self, index: u32) -> Part {
+        Part(self.without_shard().0 | (index as u64 + 1))
+    }
+
+    /// Which shard it is, counted from 0.
+    pub const fn shard_index(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
+    }
+
+    /// Which node of its workflow it is, or is a shard of; counted from 0.
+    pub const fn node_index(self) -> Option<u32> {
+        ((self.0 >> 32) as u32).checked_sub(1)
+    }
+
+    const fn without_shard(self) -> Part {
+        Part(self.0 >> 32 << 32)
+    }
+
+    /// What it is a part of; `None` for the whole.
+    pub const fn parent(self) -> Option<Part> {
+        match (self.shard_index(), self.node_index()) {
+            (Some(_), _) => Some(self.without_shard()),
+            (None, Some(_)) => Some(Part::WHOLE),
+            (None, None) => None,
+        }
+    }
+}
+
+/// How an instance hangs together with others. Most hang together with none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Links {
+    /// The instance that it is a part of.
+    pub parent: Option<InstanceId>,
+    /// Into how many shards it was divided, or of how many it is one; 0: no shards.
+    pub shards: u32,
+    /// Where the shards are not numbered only: this one's key, or the worker that it is for.
+    pub shard_key: Option<Arc<str>>,
+    /// The instance whose end, or whose rerun, made this one.
+    pub cause: Option<InstanceId>,
+    /// How many chained tasks lie between this instance and one that a trigger fired.
+    pub hops: u32,
+}
+
 /// An instance as the store keeps it. Its owner writes it whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InstanceRow {
@@ -272,12 +360,14 @@ pub struct InstanceRow {
     pub task: TaskId,
     /// The version of the task that it fired under and is run by.
     pub version: Version,
-    /// The nominal instant. With `task`, `ordinal` and `run` it is unique for ever.
+    /// The nominal instant.
     pub fire_time: Timestamp,
     /// Tells manual triggers of one millisecond apart (see [`ordinal_of`](crate::inbox::ordinal_of)); 0 for all others.
     pub ordinal: u64,
     /// 1, and one more for each rerun.
     pub run: u32,
+    /// Which part of the firing it is. With `task`, `fire_time`, `ordinal` and `run` it is unique for ever.
+    pub part: Part,
     /// Where it comes from.
     pub origin: Origin,
     /// Where it stands.
@@ -298,11 +388,30 @@ pub struct InstanceRow {
     pub payload: Option<Arc<str>>,
     /// The idempotency key of the manual trigger.
     pub key: Option<Arc<str>>,
+    /// How it hangs together with others.
+    pub links: Option<Box<Links>>,
+    /// What its handler answered, at most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX) bytes.
+    pub result: Option<Arc<str>>,
     /// All transitions, oldest first; never empty.
     pub transitions: Vec<Transition>,
 }
 
 impl InstanceRow {
+    /// Whether it was divided into parts, which run in its place.
+    pub fn has_parts(&self) -> bool {
+        self.part.shard_index().is_none() && self.links.as_ref().is_some_and(|links| links.shards > 0)
+    }
+
+    /// Whether a worker holds an attempt of it.
+    pub fn is_with_worker(&self) -> bool {
+        self.state.is_with_worker() && !self.has_parts()
+    }
+
+    /// The instance that it is a part of.
+    pub fn parent(&self) -> Option<InstanceId> {
+        self.links.as_ref().and_then(|links| links.parent)
+    }
+
     /// When it was made.
     pub fn created_at(&self) -> Timestamp {
         self.transitions.first().map_or(self.fire_time, |transition| transition.at)

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod batch;
+pub mod chains;
 pub mod concurrency;
 pub mod cron;
 pub mod definition;

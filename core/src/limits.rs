@@ -39,6 +39,19 @@ pub const INTERVAL_MIN: Millis = Millis(100);
 /// Most submissions in one manual trigger.
 pub const SUBMISSIONS_MAX: usize = 1_024;
 
+/// Largest result that a handler may answer, in bytes.
+pub const RESULT_BYTES_MAX: usize = 16 << 10;
+/// Most shards that a firing is divided into.
+pub const SHARDS_MAX: u32 = 10_000;
+/// Longest key of a shard, in bytes.
+pub const SHARD_KEY_BYTES_MAX: usize = 256;
+/// Most tasks whose ends make one task fire.
+pub const CHAINS_MAX: usize = 64;
+/// Most chained tasks one behind the other.
+pub const CHAIN_HOPS_MAX: u32 = 64;
+/// Most tasks that one task's end makes fire, or that it calls.
+pub const REFERENCES_MAX: usize = 1_024;
+
 /// Most instances of one task in progress at once.
 pub const MAX_RUNNING_MAX: u32 = 100_000;
 /// Instances of one task that wait behind its limit, where the task doesn't say.

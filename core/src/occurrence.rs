@@ -46,11 +46,13 @@ pub enum Outcome {
     Disabled,
     /// Given up by an edit or the removal of the task before it came.
     Withdrawn,
+    /// Not fired for another task's end: too many chained tasks lie behind it.
+    ChainTooLong,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Outcome; 8] = [
+    pub const ALL: [Outcome; 9] = [
         Outcome::Coalesced,
         Outcome::MisfireSkipped,
         Outcome::DeadlinePassed,
@@ -59,6 +61,7 @@ impl Outcome {
         Outcome::QueueFull,
         Outcome::Disabled,
         Outcome::Withdrawn,
+        Outcome::ChainTooLong,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -72,6 +75,7 @@ impl Outcome {
             Outcome::QueueFull => "queue_full",
             Outcome::Disabled => "disabled",
             Outcome::Withdrawn => "withdrawn",
+            Outcome::ChainTooLong => "chain_too_long",
         }
     }
 }

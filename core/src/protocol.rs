@@ -122,6 +122,10 @@ pub struct Assignment {
     pub fire_time: Timestamp,
     /// Tells manual triggers of one millisecond apart.
     pub ordinal: u64,
+    /// 1, and one more for each rerun.
+    pub run: u32,
+    /// Which shard it is, where the firing was divided.
+    pub shard: Option<Shard>,
     /// What to run.
     pub handler: Handler,
     /// What to run it with.
@@ -130,13 +134,30 @@ pub struct Assignment {
     pub timeout: TimeoutPolicy,
 }
 
+/// One of the shards that a firing was divided into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Which, counted from 0.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+    /// Its key, where they are not numbered only.
+    pub key: Option<Arc<str>>,
+}
+
 impl Assignment {
-    /// The key that all attempts of the instance share: `task id/fire time/shard`, with the ordinal behind it for manual triggers.
+    /// The key that all attempts of the instance share: `task id/fire time/shard`, with the ordinal behind it for what was asked for, and the
+    /// run behind that for a rerun, whose effects are meant to happen again.
     pub fn idempotency_key(&self) -> String {
-        match self.ordinal {
-            0 => format!("{}/{}/0", self.task, self.fire_time),
-            ordinal => format!("{}/{}/0/{ordinal}", self.task, self.fire_time),
+        let shard = self.shard.as_ref().map_or(0, |shard| shard.index);
+        let mut key = format!("{}/{}/{shard}", self.task, self.fire_time);
+        if self.ordinal != 0 {
+            key.push_str(&format!("/{}", self.ordinal));
         }
+        if self.run > 1 {
+            key.push_str(&format!("/run {}", self.run));
+        }
+        key
     }
 }
 
@@ -155,6 +176,8 @@ pub struct Report {
     pub detail: Option<Arc<str>>,
     /// What it wrote.
     pub output: Output,
+    /// What the handler answers, for those that come after it: at most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX) bytes.
+    pub result: Option<Arc<str>>,
 }
 
 /// How an attempt ended.

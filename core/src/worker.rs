@@ -72,6 +72,8 @@ pub enum Event {
         detail: Option<Arc<str>>,
         /// What it wrote.
         output: Output,
+        /// What it answers.
+        result: Option<Arc<str>>,
     },
     /// Take nothing more, finish what is there.
     Drain,
@@ -238,8 +240,8 @@ impl WorkerNode {
                 }
             }
             Event::Wrote { instance, fence, output } => self.wrote(instance, fence, output),
-            Event::Ended { instance, fence, end, code, detail, output } => {
-                self.ended(instance, fence, end, code, detail, output);
+            Event::Ended { instance, fence, end, code, detail, output, result } => {
+                self.ended(Report { instance, fence, end, code, detail, output, result });
             }
             Event::Drain => {
                 self.draining = true;
@@ -426,7 +428,8 @@ impl WorkerNode {
         }
     }
 
-    fn ended(&mut self, instance: InstanceId, fence: Fence, end: End, code: Option<i32>, detail: Option<Arc<str>>, output: Output) {
+    fn ended(&mut self, ended: Report) {
+        let Report { instance, fence, end, code, detail, output, result } = ended;
         let key = (instance, fence);
         if self.attempt(key).is_none() {
             return;
@@ -451,7 +454,7 @@ impl WorkerNode {
             (Some(Why::SelfFenced), _) => (End::Cancelled, Some(Arc::from("ended because no scheduler was heard of"))),
             (Some(Why::Cancelled), _) => (End::Cancelled, detail),
         };
-        let report = Report { instance, fence, end, code, detail, output };
+        let report = Report { instance, fence, end, code, detail, output, result };
         match self.links.contains_key(&attempt.from) {
             true => self.send(attempt.from, ToScheduler::Finished(report.clone())),
             false => self.tell_everyone(&ToScheduler::Finished(report.clone())),

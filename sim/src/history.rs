@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_core::batch::Batch;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use punctual_core::inbox::Notice;
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
 
@@ -91,6 +92,22 @@ pub enum What {
         entry: InboxId,
         /// The instance.
         instance: InstanceId,
+    },
+    /// An owner has written to an inbox, in the batch before.
+    Noticed {
+        /// The entry.
+        entry: InboxId,
+        /// Whose inbox.
+        partition: PartitionId,
+        /// What it asks for.
+        notice: Notice,
+    },
+    /// What a task's ends make fire was written to its owner's inbox.
+    ReferencesChanged {
+        /// The entry.
+        entry: InboxId,
+        /// The task.
+        task: TaskId,
     },
     /// A lease was granted.
     LeaseGranted {
@@ -356,6 +373,8 @@ impl Hash for What {
             }
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
             What::CancelSubmitted { entry, instance } => (entry, instance).hash(state),
+            What::Noticed { entry, partition, notice } => (entry, partition, notice).hash(state),
+            What::ReferencesChanged { entry, task } => (entry, task).hash(state),
             What::LeaseGranted { partition, owner, epoch, until } => (partition, owner, epoch, until).hash(state),
             What::LeaseRenewed { partition, epoch, until } => (partition, epoch, until).hash(state),
             What::LeaseReleased { partition, epoch } => (partition, epoch).hash(state),

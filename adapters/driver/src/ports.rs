@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
+use punctual_core::chains::ChainProblem;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{InboxEntry, Submission};
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::scheduler::Alert;
@@ -312,6 +313,8 @@ pub struct Applied {
     pub unchanged: usize,
     /// Tasks that were removed.
     pub removed: Vec<Arc<str>>,
+    /// Why nothing was done, where tasks would hang together as they must not.
+    pub refused: Vec<ChainProblem>,
 }
 
 /// What became of a submission.
@@ -365,7 +368,7 @@ pub struct VersionView {
     pub document: Option<Arc<str>>,
 }
 
-/// A place in the list of instances, which is ordered by fire time, then task, ordinal and run: what is unique for ever. Ids would not
+/// A place in the list of instances, which is ordered by fire time, then task, ordinal, run and part: what is unique for ever. Ids would not
 /// do: their upper bits are the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstanceCursor {
@@ -377,12 +380,14 @@ pub struct InstanceCursor {
     pub ordinal: u64,
     /// The run.
     pub run: u32,
+    /// The part.
+    pub part: Part,
 }
 
 impl InstanceCursor {
     /// The place of this instance.
     pub fn of(row: &InstanceRow) -> Self {
-        InstanceCursor { fire_time: row.fire_time, task: row.task, ordinal: row.ordinal, run: row.run }
+        InstanceCursor { fire_time: row.fire_time, task: row.task, ordinal: row.ordinal, run: row.run, part: row.part }
     }
 }
 
@@ -448,7 +453,8 @@ pub trait Catalog: Send + Sync + 'static {
     /// before and that are not among them are removed. Does nothing where nothing differs. With `dry_run`, only says what it would do.
     ///
     /// A removal is a version too, and a task that comes back goes on counting under its old id. A task that another source made is taken
-    /// over. Of two documents of one name the later one counts.
+    /// over. Of two documents of one name the later one counts. Nothing is done where tasks would hang together as they must not
+    /// ([`chains::problems`](punctual_core::chains::problems)): then [`Applied::refused`] says why.
     fn apply(
         &self,
         source: Arc<str>,
@@ -550,6 +556,8 @@ pub struct Ended {
     pub detail: Option<Arc<str>>,
     /// What it wrote.
     pub output: Output,
+    /// What it answers, at most [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
+    pub result: Option<Arc<str>>,
 }
 
 /// What a handler has written so far.

@@ -290,9 +290,15 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
             self.observer.committed(&batch);
         }
         let commit = batch.id;
+        let has_told = outcome == CommitOutcome::Committed && !batch.messages.is_empty();
         // The rows are freed here, not on the loop's time.
         drop(batch);
         self.answer(Event::CommitFinished { commit, outcome });
+        if has_told {
+            // Some of it may be for this replica itself.
+            self.answer(Event::InboxSignalled);
+            self.signals.wake(Wake::Inbox);
+        }
     }
 
     fn answer(&self, event: Event) {

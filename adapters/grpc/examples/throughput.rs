@@ -25,6 +25,8 @@ fn assignment(number: u64) -> ToWorker {
         version: Version(1),
         fire_time: Timestamp(1_790_000_000_000),
         ordinal: 0,
+        run: 1,
+        shard: None,
         handler: Handler { name: "report".into(), config: "{}".into() },
         payload: Some("{\"customer\": 4711, \"month\": \"2026-10\"}".into()),
         timeout: TimeoutPolicy::default(),
@@ -36,7 +38,7 @@ fn answers(assignment: &Assignment) -> [ToScheduler; 2] {
     let output = Output { bytes: b"{\"sent\": true}".to_vec(), dropped: 0 };
     [
         ToScheduler::Started { instance, fence },
-        ToScheduler::Finished(Report { instance, fence, end: End::Succeeded, code: None, detail: None, output }),
+        ToScheduler::Finished(Report { instance, fence, end: End::Succeeded, code: None, detail: None, output, result: None }),
     ]
 }
 

@@ -5,7 +5,10 @@ use std::fmt;
 
 use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::limits::{
+    DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
+    SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+};
 use punctual_core::protocol::{Assignment, Hello, Report};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -157,6 +160,11 @@ pub(crate) fn assignment(assignment: &Assignment) -> Result<(), Refused> {
     ASSIGN.at_most("handler.config", assignment.handler.config.len(), HANDLER_CONFIG_BYTES_MAX, Unit::Bytes)?;
     let payload_bytes = assignment.payload.as_ref().map_or(0, |payload| payload.len());
     ASSIGN.at_most("payload", payload_bytes, PAYLOAD_BYTES_MAX, Unit::Bytes)?;
+    if let Some(shard) = &assignment.shard {
+        ASSIGN.within("shard.count", shard.count, 1u8, SHARDS_MAX)?;
+        ASSIGN.within("shard.index", shard.index, 0u8, shard.count - 1)?;
+        ASSIGN.at_most("shard.key", shard.key.as_ref().map_or(0, |key| key.len()), SHARD_KEY_BYTES_MAX, Unit::Bytes)?;
+    }
     if let Some(after) = assignment.timeout.after {
         ASSIGN.within("timeout.after_ms", after.0, 0u8, DELAY_MAX.0)?;
     }
@@ -178,6 +186,8 @@ pub(crate) fn report(report: &Report) -> Result<(), Refused> {
     FINISHED.instance("attempt.instance", report.instance)?;
     let detail_bytes = report.detail.as_ref().map_or(0, |detail| detail.len());
     FINISHED.at_most("detail", detail_bytes, DETAIL_BYTES_MAX, Unit::Bytes)?;
+    let result_bytes = report.result.as_ref().map_or(0, |result| result.len());
+    FINISHED.at_most("result", result_bytes, RESULT_BYTES_MAX, Unit::Bytes)?;
     output(FINISHED, &report.output)
 }
 

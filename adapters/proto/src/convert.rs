@@ -8,7 +8,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::check;
@@ -161,6 +161,12 @@ fn assignment_into_wire(assignment: &Assignment) -> Result<wire::Assign, Refused
         handler: Some(handler),
         payload: assignment.payload.as_deref().map(str::to_owned),
         timeout: Some(timeout),
+        run: assignment.run,
+        shard: assignment.shard.as_ref().map(|shard| wire::Shard {
+            index: shard.index,
+            count: shard.count,
+            key: shard.key.as_deref().map(str::to_owned),
+        }),
     })
 }
 
@@ -178,6 +184,8 @@ fn assignment_from_wire(assign: wire::Assign) -> Result<Assignment, Refused> {
         version: Version(assign.task_version),
         fire_time: Timestamp(kind.need("fire_time_ms", assign.fire_time_ms)?),
         ordinal: kind.need("ordinal", assign.ordinal)?,
+        run: assign.run.max(1),
+        shard: assign.shard.map(|shard| Shard { index: shard.index, count: shard.count, key: shard.key.map(Arc::from) }),
         handler: Handler { name: Arc::from(handler.name), config: Arc::from(kind.need("handler.config", handler.config)?) },
         payload: assign.payload.map(Arc::from),
         timeout: TimeoutPolicy {
@@ -252,6 +260,7 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         code: report.code,
         detail: report.detail.as_deref().map(str::to_owned),
         output: output_into_wire(report.output),
+        result: report.result.as_deref().map(str::to_owned),
     })
 }
 
@@ -264,6 +273,7 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         code: finished.code,
         detail: finished.detail.map(Arc::from),
         output: output_from_wire(finished.output),
+        result: finished.result.map(Arc::from),
     };
     check::report(&report)?;
     Ok(report)

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The newest version that this side speaks.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this side speaks.
 pub const OLDEST_VERSION: u32 = 1;
 

@@ -102,6 +102,9 @@ impl Observer for Feed {
             }
             Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
+            Alert::ChainTooLong { task, cause } => {
+                format!("! task {task} was not fired after {cause}: too many tasks have fired one another; take one of them out of `after`")
+            }
             Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),
         }));
     }

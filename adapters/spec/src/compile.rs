@@ -2,13 +2,14 @@
 //!
 //! Task files, stored documents and imported crontabs all come through here, so they get the same verdict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use punctual_core::backoff::{self, BackoffPolicy};
 use punctual_core::cron::Schedule;
 use punctual_core::definition::{
-    self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, TaskDefinition, TimeoutPolicy,
+    self, Blocking, Chain, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, Sharding, TaskDefinition,
+    TimeoutPolicy,
 };
 use punctual_core::limits as core_limits;
 use punctual_core::time::Millis;
@@ -17,7 +18,7 @@ use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
-use crate::spec::{Backoff, CronTrigger, Factor, Handler, MisfireAction, TaskSpec, Trigger, WhenFull};
+use crate::spec::{Backoff, CronTrigger, Factor, Handler, MisfireAction, Shards, TaskSpec, Trigger, WhenFull};
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -34,7 +35,9 @@ impl TaskSpec {
         check.texts(self);
         let trigger = check.trigger(&self.trigger, zones);
         check.misfire(self);
+        check.after(self);
         check.concurrency(self);
+        check.shards(self);
         check.retry(self);
         check.timeout(self);
         let handler = check.handler(&self.handler, zones);
@@ -49,12 +52,27 @@ impl TaskSpec {
                     misfire: self.misfire_policy(),
                     concurrency: self.concurrency_policy(),
                     retry: self.retry_policy(),
+                    sharding: self.sharding(),
                     timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
                 }),
                 idempotent: self.idempotent,
                 band: self.priority.into(),
+                chains: self.chains(),
             }),
             _ => Err(check.findings),
+        }
+    }
+
+    fn chains(&self) -> Option<Arc<[Chain]>> {
+        let chains = self.after.iter().map(|after| Chain { task: Arc::from(after.task.as_str()), on: after.on.into() });
+        (!self.after.is_empty()).then(|| chains.collect())
+    }
+
+    fn sharding(&self) -> Sharding {
+        match &self.shards {
+            Shards::None => Sharding::None,
+            Shards::Count(count) => Sharding::Count(*count),
+            Shards::Keys(keys) => Sharding::Keys(keys.iter().map(|key| Arc::from(key.as_str())).collect()),
         }
     }
 
@@ -198,6 +216,51 @@ impl Check {
         }
         if let Some(deadline) = misfire.deadline {
             self.duration(&["misfire", "deadline"], deadline, limits::DURATION_MIN);
+        }
+    }
+
+    fn after(&mut self, spec: &TaskSpec) {
+        if spec.after.len() > core_limits::CHAINS_MAX {
+            let message = format!("{} tasks are named", spec.after.len());
+            self.refuse(Code::Number, &["after"], message, format!("at most {}", core_limits::CHAINS_MAX));
+        }
+        let mut seen = HashSet::new();
+        for (index, after) in spec.after.iter().enumerate() {
+            let at = FieldPath::of(&["after"]).index(index);
+            if let Some((message, help)) = name_problem(&after.task) {
+                self.findings.push(Finding::new(Code::Name, at.field("task"), message).help(help));
+            } else if after.task == spec.name {
+                let message = "the task would fire after itself, for ever";
+                self.findings.push(
+                    Finding::new(Code::Conflict, at, message)
+                        .help("use `trigger: {fixed_delay: ...}` for a task that runs again and again"),
+                );
+            } else if !seen.insert(&after.task) {
+                let message = format!("{} is named twice", quoted(&after.task));
+                self.findings.push(Finding::new(Code::Conflict, at, message).help("keep one; `on: any` stands for success and failure"));
+            }
+        }
+    }
+
+    fn shards(&mut self, spec: &TaskSpec) {
+        match &spec.shards {
+            Shards::None => {}
+            Shards::Count(count) => self.number(&["shards"], *count, 1, core_limits::SHARDS_MAX),
+            Shards::Keys(keys) => {
+                let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+                self.number(&["shards"], count, 1, core_limits::SHARDS_MAX);
+                let mut seen = HashSet::new();
+                for (index, key) in keys.iter().enumerate() {
+                    let at = FieldPath::of(&["shards"]).index(index);
+                    if key.is_empty() || key.len() > core_limits::SHARD_KEY_BYTES_MAX || key.chars().any(char::is_control) {
+                        let help = format!("1 to {} bytes, no control characters", core_limits::SHARD_KEY_BYTES_MAX);
+                        self.findings.push(Finding::new(Code::Text, at, format!("{} is no key for a shard", quoted(key))).help(help));
+                    } else if !seen.insert(key) {
+                        let message = format!("{} is there twice", quoted(key));
+                        self.findings.push(Finding::new(Code::Conflict, at, message).help("give each shard a key of its own"));
+                    }
+                }
+            }
         }
     }
 

@@ -9,12 +9,14 @@ pub(crate) const TASK: &[&str] = &[
     "owner",
     "enabled",
     "trigger",
+    "after",
     "command",
     "http",
     "handler",
     "payload",
     "misfire",
     "concurrency",
+    "shards",
     "retry",
     "timeout",
     "idempotent",
@@ -29,6 +31,8 @@ pub(crate) const TRIGGER: &[&str] = &["cron", "timezone", "dialect", "gap", "ove
 pub(crate) const TRIGGER_KINDS: &[&str] = &["cron", "fixed_rate", "fixed_delay", "delay"];
 /// The fields of `trigger` that belong to `cron`.
 pub(crate) const CRON_OPTIONS: &[&str] = &["timezone", "dialect", "gap", "overlap"];
+/// Fields of an entry of `after`.
+pub(crate) const AFTER: &[&str] = &["task", "on"];
 /// Fields of `command`.
 pub(crate) const COMMAND: &[&str] = &["argv", "shell", "env", "working_directory", "stdin", "user", "success_codes"];
 /// Fields of `http`.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::choice::Choice;
 use crate::fields;
 use crate::limits;
-use crate::spec::{Backoff, Dialect, Gap, Jitter, MisfireAction, Overlap, Priority, TimeoutAction, WhenFull};
+use crate::spec::{Backoff, Dialect, Gap, Jitter, MisfireAction, On, Overlap, Priority, TimeoutAction, WhenFull};
 
 /// The schema (2020-12) as indented text with a line end: what docs/task-file.schema.json holds.
 pub fn schema_text() -> String {
@@ -46,6 +46,8 @@ pub fn schema() -> Value {
             "handler": handler(),
             "misfire": { "oneOf": [choice::<MisfireAction>("Short for `action`."), misfire()] },
             "concurrency": concurrency(),
+            "after": after(),
+            "shards": shards(),
             "retry": retry(),
             "rehearsal": rehearsal(),
             "timeout": { "oneOf": [described("#/$defs/duration", "Short for `after`."), timeout()] },
@@ -120,12 +122,14 @@ fn task(is_defaults: bool) -> Value {
         "owner": text("Whom to ask about it."),
         "enabled": truth("Whether it fires by itself; default true."),
         "trigger": described(if is_defaults { "#/$defs/defaultTrigger" } else { "#/$defs/trigger" }, "What makes it fire."),
+        "after": described("#/$defs/after", "The tasks whose ends make it fire, besides its trigger; then `trigger` may be left out."),
         "command": described("#/$defs/command", "Runs a program."),
         "http": described("#/$defs/http", "Makes an HTTP call."),
         "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
         "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
         "misfire": described("#/$defs/misfire", "What becomes of fire times that nobody could fire."),
         "concurrency": described("#/$defs/concurrency", "How many instances may be in progress at once."),
+        "shards": described("#/$defs/shards", "Into how many instances each firing is divided; by default it is one."),
         "retry": described("#/$defs/retry", "What follows a failed attempt, or one whose worker was lost."),
         "timeout": described("#/$defs/timeout", "How long an attempt may run."),
         "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got; default true."),
@@ -233,6 +237,25 @@ fn concurrency() -> Value {
             "max_queue": number(1, core_limits::MAX_QUEUE_MAX, &format!("For queue; default {}.", core_limits::MAX_QUEUE_DEFAULT)),
         }),
     )
+}
+
+fn after() -> Value {
+    let map = object(
+        fields::AFTER,
+        &["task"],
+        json!({ "task": text("The task's name."), "on": choice::<On>("Which of its ends; default success.") }),
+    );
+    let one = json!({ "oneOf": [{ "type": "string", "minLength": 1, "description": "Short for `task`." }, map] });
+    let several = json!({ "type": "array", "maxItems": core_limits::CHAINS_MAX, "items": one });
+    json!({ "oneOf": [one, several] })
+}
+
+fn shards() -> Value {
+    let key = json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": core_limits::SHARD_KEY_BYTES_MAX });
+    json!({ "oneOf": [
+        number(1, core_limits::SHARDS_MAX, "How many."),
+        { "type": "array", "minItems": 1, "maxItems": core_limits::SHARDS_MAX, "items": key, "description": "One for each key." },
+    ] })
 }
 
 fn retry() -> Value {

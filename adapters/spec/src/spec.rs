@@ -27,6 +27,8 @@ pub struct TaskSpec {
     pub enabled: bool,
     /// What makes it fire.
     pub trigger: Trigger,
+    /// The tasks whose ends make it fire as well.
+    pub after: Vec<After>,
     /// What it runs.
     pub handler: Handler,
     /// What the handler is given.
@@ -35,6 +37,8 @@ pub struct TaskSpec {
     pub misfire: Misfire,
     /// How many instances may be in progress.
     pub concurrency: Concurrency,
+    /// Into how many instances a firing is divided.
+    pub shards: Shards,
     /// What follows a failure.
     pub retry: Retry,
     /// What bounds an attempt.
@@ -58,6 +62,30 @@ pub enum Trigger {
     Delay(Millis),
     /// By hand only.
     Manual,
+}
+
+/// A task whose ends make another one fire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct After {
+    /// Its name.
+    pub task: String,
+    /// Which of its ends.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on: On,
+}
+
+/// Into how many instances a firing is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Shards {
+    /// It is one instance.
+    #[default]
+    None,
+    /// Into so many.
+    Count(u32),
+    /// Into one for each of these keys.
+    Keys(Vec<String>),
 }
 
 /// A cron schedule in a zone.
@@ -146,6 +174,18 @@ choices! {
         Both = "both",
         /// The last time counts.
         Last = "last",
+    }
+}
+
+choices! {
+    /// Which ends of a task make another one fire.
+    On {
+        /// It succeeded.
+        Success = "success",
+        /// It failed, ran out of time or became a dead letter.
+        Failure = "failure",
+        /// Any.
+        Any = "any",
     }
 }
 
@@ -240,6 +280,7 @@ macro_rules! defaults_and_conversions {
 }
 
 defaults_and_conversions! {
+    On::Success => punctual_core::definition::ChainOn { Success, Failure, Any }
     Gap::AfterGap => cron::GapPolicy { AfterGap, Skip, ShiftForward }
     Overlap::First => cron::OverlapPolicy { First, Both, Last }
     Jitter::Equal => punctual_core::backoff::Jitter { Full, Equal, None }
@@ -465,10 +506,12 @@ impl TaskSpec {
             owner: None,
             enabled: true,
             trigger,
+            after: Vec::new(),
             handler,
             payload: None,
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
+            shards: Shards::None,
             retry: Retry::default(),
             timeout: Timeout::default(),
             idempotent: true,

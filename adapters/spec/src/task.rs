@@ -10,8 +10,8 @@ use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    Backoff, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, Priority, Retry, TaskSpec, Timeout, Trigger,
-    WhenFull,
+    After, Backoff, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority, Retry, Shards,
+    TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::wire::MANUAL;
 
@@ -22,11 +22,13 @@ pub(crate) struct Defaults {
     pub(crate) owner: Option<String>,
     pub(crate) enabled: bool,
     pub(crate) trigger: Option<Trigger>,
+    pub(crate) after: Vec<After>,
     pub(crate) cron_options: CronTrigger,
     pub(crate) handler: Option<Handler>,
     pub(crate) payload: Option<String>,
     pub(crate) misfire: Misfire,
     pub(crate) concurrency: Concurrency,
+    pub(crate) shards: Shards,
     pub(crate) retry: Retry,
     pub(crate) timeout: Timeout,
     pub(crate) idempotent: bool,
@@ -41,11 +43,13 @@ impl Default for Defaults {
             owner: None,
             enabled: true,
             trigger: None,
+            after: Vec::new(),
             cron_options: CronTrigger::new(""),
             handler: None,
             payload: None,
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
+            shards: Shards::None,
             retry: Retry::default(),
             timeout: Timeout::default(),
             idempotent: true,
@@ -79,8 +83,8 @@ impl Cursor<'_> {
         let mut filled = defaults.clone();
         self.common(&entries, &mut filled, false);
         let has = |names: &[&str]| entries.iter().any(|(field, _)| names.contains(field));
-        if filled.trigger.is_none() && !has(&["trigger"]) {
-            let help = "add `trigger:` with cron, fixed_rate, fixed_delay or delay, or `trigger: manual`";
+        if filled.trigger.is_none() && filled.after.is_empty() && !has(&["trigger", "after"]) {
+            let help = "add `trigger:` with cron, fixed_rate, fixed_delay or delay, or `trigger: manual`, or `after:` with another task";
             self.refuse(Code::MissingField, node.place, "the task has no `trigger`", help);
         }
         if filled.handler.is_none() && !has(fields::HANDLERS) {
@@ -93,10 +97,12 @@ impl Cursor<'_> {
             owner: filled.owner,
             enabled: filled.enabled,
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
+            after: filled.after,
             handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
             payload: filled.payload,
             misfire: filled.misfire,
             concurrency: filled.concurrency,
+            shards: filled.shards,
             retry: filled.retry,
             timeout: filled.timeout,
             idempotent: filled.idempotent,
@@ -118,12 +124,14 @@ impl Cursor<'_> {
                 "trigger" => {
                     to.trigger = cursor.trigger(node, &mut to.cron_options, is_defaults);
                 }
+                "after" => put(cursor.after(node), &mut to.after),
                 "command" => to.handler = cursor.command(node).map(Handler::Command),
                 "http" => to.handler = cursor.http(node).map(Handler::Http),
                 "handler" => to.handler = cursor.custom_handler(node).map(Handler::Custom),
                 "payload" => to.payload = cursor.payload(node),
                 "misfire" => cursor.misfire(node, &mut to.misfire),
                 "concurrency" => cursor.concurrency(node, &mut to.concurrency),
+                "shards" => put(cursor.shards(node), &mut to.shards),
                 "retry" => cursor.retry(node, &mut to.retry),
                 "timeout" => cursor.timeout(node, &mut to.timeout),
                 "idempotent" => put(cursor.truth(node), &mut to.idempotent),
@@ -203,6 +211,41 @@ impl Cursor<'_> {
             return Some(Trigger::Cron(CronTrigger { cron: cron.cron, ..options.clone() }));
         }
         trigger
+    }
+
+    /// One task or several: a name, or a map that says which of its ends.
+    fn after(&mut self, node: &Node) -> Option<Vec<After>> {
+        match &node.kind {
+            Kind::List(_) => self.list(node, Cursor::after_one),
+            _ => self.after_one(node).map(|after| vec![after]),
+        }
+    }
+
+    fn after_one(&mut self, node: &Node) -> Option<After> {
+        if let Kind::Text { .. } = &node.kind {
+            return self.text(node).map(|task| After { task, on: On::default() });
+        }
+        let entries = self.map(node, fields::AFTER)?;
+        let mut after = After { task: String::new(), on: On::default() };
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "task" => put(cursor.text(node), &mut after.task),
+                _ => put(cursor.choice(node), &mut after.on),
+            });
+        }
+        if !names(&entries, "task") {
+            self.refuse(Code::MissingField, node.place, "it doesn't say after which task", "add `task:` with the task's name");
+            return None;
+        }
+        Some(after)
+    }
+
+    fn shards(&mut self, node: &Node) -> Option<Shards> {
+        match &node.kind {
+            Kind::List(_) => self.list(node, |cursor, key| cursor.text(key)).map(Shards::Keys),
+            _ => self.number(node).map(Shards::Count),
+        }
     }
 
     fn payload(&mut self, node: &Node) -> Option<String> {

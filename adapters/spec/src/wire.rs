@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, TaskSpec, Timeout, Trigger,
+    After, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, Shards, TaskSpec, Timeout,
+    Trigger,
 };
 
 /// What a task says of its trigger when it fires by hand only.
@@ -27,6 +28,8 @@ struct Wire {
     enabled: bool,
     trigger: Trigger,
     #[serde(default)]
+    after: Vec<After>,
+    #[serde(default)]
     command: Option<CommandConfig>,
     #[serde(default)]
     http: Option<HttpConfig>,
@@ -38,6 +41,8 @@ struct Wire {
     misfire: Misfire,
     #[serde(default)]
     concurrency: Concurrency,
+    #[serde(default)]
+    shards: Shards,
     #[serde(default)]
     retry: Retry,
     #[serde(default)]
@@ -67,10 +72,12 @@ impl<'de> Deserialize<'de> for TaskSpec {
             owner: wire.owner,
             enabled: wire.enabled,
             trigger: wire.trigger,
+            after: wire.after,
             handler,
             payload: wire.payload,
             misfire: wire.misfire,
             concurrency: wire.concurrency,
+            shards: wire.shards,
             retry: wire.retry,
             timeout: wire.timeout,
             idempotent: wire.idempotent,
@@ -90,6 +97,7 @@ impl Serialize for TaskSpec {
         differing(&mut map, "owner", &self.owner, &None)?;
         differing(&mut map, "enabled", &self.enabled, &true)?;
         map.serialize_entry("trigger", &self.trigger)?;
+        differing(&mut map, "after", &self.after, &Vec::new())?;
         match &self.handler {
             Handler::Command(config) => map.serialize_entry("command", config)?,
             Handler::Http(config) => map.serialize_entry("http", config)?,
@@ -98,6 +106,7 @@ impl Serialize for TaskSpec {
         differing(&mut map, "payload", &self.payload, &None)?;
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
+        differing(&mut map, "shards", &self.shards, &Shards::None)?;
         differing(&mut map, "retry", &self.retry, &Retry::default())?;
         differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
         differing(&mut map, "idempotent", &self.idempotent, &true)?;

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use punctual_core::ids::{Fence, InstanceId, WorkerId};
-use punctual_core::inbox::Submission;
-use punctual_core::instance::{Cause, State, Transition};
+use punctual_core::batch::Reference;
+use punctual_core::definition::ChainOn;
+use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
+use punctual_core::inbox::{Notice, Submission};
+use punctual_core::instance::{Cause, InstanceRow, Links, State, Transition};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::codes::Coded;
@@ -187,6 +189,118 @@ pub(crate) fn transitions(bytes: &[u8]) -> Result<Vec<Transition>, Malformed> {
     }
     reader.end()?;
     Ok(transitions)
+}
+
+const HAS_PARENT: u8 = 1;
+const HAS_SHARD_KEY: u8 = 2;
+const HAS_CAUSE: u8 = 4;
+const HAS_RESULT: u8 = 8;
+const HAS_LINKS: u8 = 16;
+
+/// What few instances have, packed: links and result; `None` where there is neither.
+pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
+    if row.links.is_none() && row.result.is_none() {
+        return None;
+    }
+    let none = Links::default();
+    let links = row.links.as_deref().unwrap_or(&none);
+    let mut out = vec![LAYOUT, 0];
+    let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+    out[1] = flag(row.links.is_some(), HAS_LINKS)
+        | flag(links.parent.is_some(), HAS_PARENT)
+        | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
+        | flag(links.cause.is_some(), HAS_CAUSE)
+        | flag(row.result.is_some(), HAS_RESULT);
+    put_number(&mut out, u64::from(links.shards));
+    put_number(&mut out, u64::from(links.hops));
+    links.parent.iter().chain(&links.cause).for_each(|id| put_number(&mut out, id.0));
+    links.shard_key.iter().chain(&row.result).for_each(|text| put_text(&mut out, text));
+    Some(out)
+}
+
+/// The links and the result that were packed.
+pub(crate) fn more(bytes: Option<&[u8]>) -> Result<(Option<Box<Links>>, Option<Arc<str>>), Malformed> {
+    let Some(bytes) = bytes else { return Ok((None, None)) };
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let flags = reader.byte()?;
+    let mut links = Links { shards: reader.small()?, hops: reader.small()?, ..Links::default() };
+    if flags & HAS_PARENT != 0 {
+        links.parent = Some(InstanceId(reader.number()?));
+    }
+    if flags & HAS_CAUSE != 0 {
+        links.cause = Some(InstanceId(reader.number()?));
+    }
+    if flags & HAS_SHARD_KEY != 0 {
+        links.shard_key = Some(reader.text()?.into());
+    }
+    let result = if flags & HAS_RESULT != 0 { Some(reader.text()?.into()) } else { None };
+    reader.end()?;
+    Ok(((flags & HAS_LINKS != 0).then(|| Box::new(links)), result))
+}
+
+const NOTICE_CHAINED: u8 = 1;
+
+/// A packed notice, without the task that it is for.
+pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    match notice {
+        Notice::Chained { task: _, cause, hops, payload } => {
+            out.push(NOTICE_CHAINED);
+            put_number(&mut out, cause.0);
+            put_number(&mut out, u64::from(*hops));
+            out.push(u8::from(payload.is_some()));
+            payload.iter().for_each(|payload| put_text(&mut out, payload));
+        }
+    }
+    out
+}
+
+/// The notice that was packed.
+pub(crate) fn notice(task: TaskId, bytes: &[u8]) -> Result<Notice, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let notice = match reader.byte()? {
+        NOTICE_CHAINED => Notice::Chained {
+            task,
+            cause: InstanceId(reader.number()?),
+            hops: reader.small()?,
+            payload: if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) },
+        },
+        _ => return Err(Malformed("a notice is of an unknown kind")),
+    };
+    reader.end()?;
+    Ok(notice)
+}
+
+/// What a task's ends make fire, packed.
+pub(crate) fn pack_references(references: &[Reference]) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    put_number(&mut out, references.len() as u64);
+    for reference in references {
+        put_number(&mut out, reference.to.0);
+        put_number(&mut out, u64::from(reference.partition.0));
+        out.push(reference.on.code());
+    }
+    out
+}
+
+/// The references that were packed.
+pub(crate) fn references(from: TaskId, bytes: &[u8]) -> Result<Vec<Reference>, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let count = reader.count()?;
+    let mut references = Vec::with_capacity(count);
+    for _ in 0..count {
+        references.push(Reference {
+            from,
+            to: TaskId(reader.number()?),
+            partition: PartitionId(u16::try_from(reader.number()?).map_err(|_| Malformed("a partition is too large"))?),
+            on: ChainOn::from_code(reader.byte()?).ok_or(Malformed("a condition is unknown"))?,
+        });
+    }
+    reader.end()?;
+    Ok(references)
 }
 
 /// The packed submissions of a manual trigger.

@@ -1,6 +1,7 @@
 //! The numbers that stand for enum values in the database. They are written down once and never change their meaning; a new value gets
 //! a new number.
 
+use punctual_core::definition::ChainOn;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
 
@@ -68,9 +69,15 @@ coded!(Cause {
     CancelRequested = 17,
     TaskRemoved = 18,
     TaskDisabled = 19,
+    Chained = 20,
+    Divided = 21,
+    PartsEnded = 22,
+    ParentEnded = 23,
 });
 
-coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2 });
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3 });
+
+coded!(ChainOn { Success = 0, Failure = 1, Any = 2 });
 
 coded!(Outcome {
     Coalesced = 0,
@@ -81,6 +88,7 @@ coded!(Outcome {
     QueueFull = 5,
     Disabled = 6,
     Withdrawn = 7,
+    ChainTooLong = 10,
 });
 
 /// The first state code that is terminal.
@@ -109,6 +117,9 @@ mod tests {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
         }
         assert_eq!(State::from_code(11), None);
-        assert_eq!(Cause::from_code(20), None);
+        for on in ChainOn::ALL {
+            assert_eq!(ChainOn::from_code(on.code()), Some(on));
+        }
+        assert_eq!(Cause::from_code(u8::MAX), None);
     }
 }

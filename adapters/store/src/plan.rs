@@ -2,20 +2,29 @@
 
 use std::sync::Arc;
 
+use punctual_core::chains::{self, ChainProblem, Edge};
+use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
 use punctual_driver::ports::{Applied, TaskDocument};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an application has to write.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Names and documents.
-    pub(crate) created: Vec<(Arc<str>, Arc<str>)>,
+    pub(crate) created: Vec<Creation>,
     pub(crate) changed: Vec<Change>,
     pub(crate) removed: Vec<Change>,
     /// Unchanged ones that another source made.
     pub(crate) taken_over: Vec<TaskId>,
     unchanged: usize,
+    refused: Vec<ChainProblem>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Creation {
+    pub(crate) name: Arc<str>,
+    pub(crate) document: Arc<str>,
+    pub(crate) chains: Option<Arc<[Chain]>>,
 }
 
 #[derive(Debug)]
@@ -26,19 +35,63 @@ pub(crate) struct Change {
     pub(crate) version: Version,
     /// `None`: it removes the task.
     pub(crate) document: Option<Arc<str>>,
+    pub(crate) chains: Option<Arc<[Chain]>>,
 }
 
 impl Plan {
+    /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty() && self.taken_over.is_empty()
+        !self.refused.is_empty()
+            || self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty() && self.taken_over.is_empty()
+    }
+
+    /// Every name that has another meaning afterwards, and the tasks whose ends make it fire then.
+    fn chains(&self) -> impl Iterator<Item = (&Arc<str>, &[Chain])> {
+        let created = self.created.iter().map(|created| (&created.name, &created.chains));
+        let changed = self.changed.iter().chain(&self.removed).map(|change| (&change.name, &change.chains));
+        created.chain(changed).map(|(name, chains)| (name, chains.as_deref().unwrap_or_default()))
+    }
+
+    /// Whether it can make tasks hang together as they must not.
+    pub(crate) fn may_break_chains(&self) -> bool {
+        !self.removed.is_empty() || self.chains().any(|(_, chains)| !chains.is_empty())
+    }
+
+    /// The edges that there would be: those that are stored, as far as they stay, and what the documents say.
+    fn edges_afterwards(&self, mut stored: Vec<Edge>) -> Vec<Edge> {
+        let replaced: FxHashSet<_> = self.chains().map(|(name, _)| name).collect();
+        stored.retain(|edge| !replaced.contains(&edge.task));
+        let chains = self.chains().flat_map(|(task, chains)| chains.iter().map(move |chain| (task, chain)));
+        stored.extend(chains.map(|(task, chain)| Edge { after: chain.task.clone(), task: task.clone() }));
+        stored
+    }
+
+    /// The names of which it has to be known whether they are there.
+    pub(crate) fn names_to_look_up(&self, stored: &[Edge]) -> Vec<Arc<str>> {
+        let mut names: Vec<_> = self.edges_afterwards(stored.to_vec()).into_iter().map(|edge| edge.after).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Checks how tasks would hang together. `stored`: how they do now; `there`: which of the names that were looked up there are now.
+    pub(crate) fn check_chains(&mut self, stored: Vec<Edge>, mut there: FxHashSet<Arc<str>>) {
+        self.removed.iter().for_each(|change| _ = there.remove(&change.name));
+        there.extend(self.created.iter().map(|created| created.name.clone()));
+        there.extend(self.changed.iter().map(|change| change.name.clone()));
+        self.refused = chains::problems(&self.edges_afterwards(stored), |name| there.contains(name));
     }
 
     pub(crate) fn into_applied(self) -> Applied {
+        if !self.refused.is_empty() {
+            return Applied { refused: self.refused, ..Applied::default() };
+        }
         Applied {
-            created: self.created.into_iter().map(|(name, _)| name).collect(),
+            created: self.created.into_iter().map(|created| created.name).collect(),
             changed: self.changed.into_iter().map(|change| change.name).collect(),
             unchanged: self.unchanged,
             removed: self.removed.into_iter().map(|change| change.name).collect(),
+            refused: Vec::new(),
         }
     }
 }
@@ -75,10 +128,11 @@ impl<'a> Planner<'a> {
     /// What a document that counts means for the task of its name.
     pub(crate) fn compare(&mut self, task: &TaskDocument, stored: Option<StoredTask>) {
         let (name, document) = (Arc::clone(&task.definition.name), Arc::clone(&task.document));
-        let Some(stored) = stored else { return self.plan.created.push((name, document)) };
+        let chains = task.definition.chains.clone();
+        let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains }) };
         if stored.is_removed || !stored.is_equal {
             let version = Version(stored.version.0 + 1);
-            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document) });
+            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains });
             return;
         }
         self.plan.unchanged += 1;
@@ -90,7 +144,7 @@ impl<'a> Planner<'a> {
     /// A task that the source made before and that was not removed: it is now, unless it is among the documents.
     pub(crate) fn made_before(&mut self, id: TaskId, name: &str, version: Version) {
         if !self.last.contains_key(name) {
-            self.plan.removed.push(Change { task: id, name: name.into(), version: Version(version.0 + 1), document: None });
+            self.plan.removed.push(Change { task: id, name: name.into(), version: Version(version.0 + 1), document: None, chains: None });
         }
     }
 

@@ -21,6 +21,8 @@ use crate::codec;
 pub(crate) const KIND_DEFINITION: u8 = 1;
 pub(crate) const KIND_TRIGGER: u8 = 2;
 pub(crate) const KIND_CANCEL: u8 = 3;
+pub(crate) const KIND_NOTICE: u8 = 4;
+pub(crate) const KIND_REFERENCES: u8 = 5;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -74,6 +76,11 @@ impl SetAside {
         }
     }
 
+    /// The request, unless its entry can't be decoded and stays where it is.
+    fn unless_malformed(&mut self, entry: InboxId, request: Result<Request, codec::Malformed>) -> Option<Request> {
+        request.map_err(|malformed| self.entry(entry, malformed.0)).ok()
+    }
+
     fn entry(&mut self, entry: InboxId, reason: &str) {
         if self.entries.insert(entry) {
             tracing::error!(code = "PUN-208", %entry, reason, "an inbox entry can't be decoded by this program: it is left in the inbox, others go on");
@@ -116,11 +123,11 @@ pub(crate) struct StoredEntry {
     pub(crate) at: Timestamp,
     pub(crate) by: Arc<str>,
     pub(crate) kind: u8,
-    /// Of all kinds but cancellations.
+    /// Of what is for one task.
     pub(crate) task: TaskId,
     /// Of definitions.
     pub(crate) version: Version,
-    /// Of triggers and cancellations.
+    /// Of all kinds but definitions.
     pub(crate) body: Vec<u8>,
 }
 
@@ -152,13 +159,10 @@ pub(crate) fn read_entry<L: Lookup>(
     let request = match entry.kind {
         KIND_DEFINITION => definition_changed(&entry, lookup, definitions, set_aside)?,
         KIND_TRIGGER if set_aside.holds(entry.task, entry.id) => None,
-        KIND_TRIGGER => match codec::submissions(&entry.body) {
-            Ok(submissions) => Some(Request::Trigger { task: entry.task, submissions }),
-            Err(malformed) => {
-                set_aside.entry(entry.id, malformed.0);
-                None
-            }
-        },
+        KIND_TRIGGER => {
+            let submissions = codec::submissions(&entry.body);
+            set_aside.unless_malformed(entry.id, submissions.map(|submissions| Request::Trigger { task: entry.task, submissions }))
+        }
         KIND_CANCEL => match codec::cancel(&entry.body) {
             Ok((instance, _)) if is_set_aside(entry.id, instance, lookup, definitions, set_aside)? => None,
             Ok((instance, reason)) => Some(Request::Cancel { instance, reason }),
@@ -167,6 +171,13 @@ pub(crate) fn read_entry<L: Lookup>(
                 None
             }
         },
+        KIND_NOTICE | KIND_REFERENCES if set_aside.holds(entry.task, entry.id) => None,
+        KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
+        KIND_REFERENCES => {
+            let references = codec::references(entry.task, &entry.body);
+            let changed = references.map(|references| Request::ReferencesChanged { task: entry.task, references });
+            set_aside.unless_malformed(entry.id, changed)
+        }
         _ => {
             set_aside.entry(entry.id, "its kind is unknown");
             None

@@ -100,7 +100,7 @@ fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerErro
 }
 
 fn succeeded() -> Ended {
-    Ended { end: End::Succeeded, code: None, detail: None, output: punctual_core::batch::Output::default() }
+    Ended { end: End::Succeeded, code: None, detail: None, output: punctual_core::batch::Output::default(), result: None }
 }
 
 /// Runs a handler to its end, or until it is to end now. A panic is a failure.

@@ -213,7 +213,7 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
             }
         }
     };
-    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output }
+    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result: None }
 }
 
 /// Scheme, host and port: what may be shown of a URL, whose path and query may hold secrets.

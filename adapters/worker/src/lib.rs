@@ -136,7 +136,7 @@ impl Executor for BuiltIn {
 }
 
 fn ended(end: End, detail: &str) -> Ended {
-    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default() }
+    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default(), result: None }
 }
 
 fn failed(detail: impl AsRef<str>) -> Ended {

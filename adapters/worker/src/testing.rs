@@ -46,6 +46,8 @@ impl Default for Attempt {
             version: Version(1),
             fire_time: Timestamp(0),
             ordinal: 0,
+            run: 1,
+            shard: None,
             handler: Handler { name: "test".into(), config: "{}".into() },
             payload: None,
             timeout: TimeoutPolicy::default(),

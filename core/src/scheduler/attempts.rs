@@ -9,10 +9,10 @@ use crate::batch::{AttemptOutput, Output};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
-use crate::instance::{Cause, State, WorkerRef};
+use crate::instance::{Cause, InstanceRow, State, WorkerRef};
 use crate::limits;
 use crate::probe;
-use crate::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use crate::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use crate::retry::{self, Next, Score};
 use crate::scheduler::{Alert, Command, Scheduler, Sent};
 use crate::time::{Millis, Monotonic};
@@ -293,6 +293,8 @@ impl Scheduler {
             version: row.version,
             fire_time: row.fire_time,
             ordinal: row.ordinal,
+            run: row.run,
+            shard: shard_of(row),
             handler: definition.handler.clone(),
             payload: row.payload.clone().or_else(|| definition.payload.clone()),
             timeout: definition.policies.timeout,
@@ -547,7 +549,7 @@ impl Scheduler {
     }
 
     fn finished(&mut self, connection: ConnectionId, report: Report) {
-        let Report { instance: id, fence, end, code, detail, output } = report;
+        let Report { instance: id, fence, end, code, detail, output, result } = report;
         let partition = id.partition();
         if !self.is_owned(partition) || self.lanes.is_ending(id) {
             // Another owner's, still being read, or on its way into the store: the worker will repeat it if need be.
@@ -582,6 +584,9 @@ impl Scheduler {
         live.row.attempt += u32::from(was_returned);
         if live.has_output || !output.bytes.is_empty() || output.dropped > 0 {
             self.lanes.pending(partition).put_output(AttemptOutput { instance: id, attempt: live.row.attempt, output });
+        }
+        if end == End::Succeeded {
+            live.row.result = result;
         }
         if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.
@@ -704,6 +709,7 @@ impl Scheduler {
         }
         self.workers.release(id);
         self.mark_instance(id);
+        self.tell_chained(id);
         if was_created {
             self.forget_ready();
         }
@@ -733,6 +739,11 @@ impl Scheduler {
             self.send(connection, ToWorker::Cancel { instance: id, fence });
         }
     }
+}
+
+fn shard_of(row: &InstanceRow) -> Option<Shard> {
+    let (index, links) = (row.part.shard_index()?, row.links.as_ref()?);
+    Some(Shard { index, count: links.shards, key: links.shard_key.clone() })
 }
 
 /// Who asked for the end, and how the attempt then ended.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Output, TaskWrite};
+use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Message, Output, TaskWrite};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{CommitId, ConnectionId, Fence, InboxId, InstanceId, PartitionId, TaskId};
@@ -31,6 +31,8 @@ pub(super) struct Pending {
     progress: BTreeMap<(InstanceId, u32), Output>,
     /// How much that is.
     progress_bytes: usize,
+    /// What other owners are asked.
+    pub(super) messages: Vec<Message>,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
     held: Vec<Held>,
 }
@@ -73,6 +75,7 @@ impl Pending {
             + self.occurrences.len()
             + self.outputs.len()
             + self.progress.len()
+            + self.messages.len()
             + self.applied.len()
     }
 
@@ -106,6 +109,7 @@ impl Pending {
             || self.occurrences.iter().any(|(partition, _)| *partition == id)
             || self.outputs.iter().any(|output| output.instance.partition() == id)
             || self.progress.keys().any(|(instance, _)| instance.partition() == id)
+            || self.messages.iter().any(|message| message.from == id)
             || self.applied.iter().any(|(partition, _)| *partition == id)
             || self.held.iter().any(|held| held.partition() == id)
     }
@@ -118,6 +122,7 @@ impl Pending {
         self.outputs.retain(|output| output.instance.partition() != id);
         self.progress.retain(|(instance, _), _| instance.partition() != id);
         self.progress_bytes = self.progress.values().map(|output| output.bytes.len()).sum();
+        self.messages.retain(|message| message.from != id);
         self.applied.retain(|(partition, _)| *partition != id);
         self.held.retain(|held| held.partition() != id);
     }
@@ -283,6 +288,8 @@ impl Scheduler {
             partitions.insert(*partition);
             batch.applied.push(*id);
         }
+        partitions.extend(pending.messages.iter().map(|message| message.from));
+        batch.messages = pending.messages;
         batch.outputs = pending.outputs;
         let progress = pending.progress.into_iter();
         batch.outputs.extend(progress.map(|((instance, attempt), output)| AttemptOutput { instance, attempt, output }));
@@ -384,7 +391,7 @@ impl Scheduler {
 
     /// Whether the attempt under this fence is the instance's current one.
     pub(super) fn is_current(&self, id: InstanceId, fence: Fence) -> bool {
-        self.instances.get(&id).is_some_and(|live| live.row.fence == fence && live.row.state.is_with_worker())
+        self.instances.get(&id).is_some_and(|live| live.row.fence == fence && live.row.is_with_worker())
     }
 }
 

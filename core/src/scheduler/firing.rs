@@ -7,7 +7,7 @@ use crate::definition::{Blocking, ConcurrencyPolicy, MisfireAction, TaskDefiniti
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{Fence, InstanceId, TaskId, Version};
-use crate::instance::{Cause, InstanceRow, Origin, State};
+use crate::instance::{Cause, InstanceRow, Links, Origin, Part, State};
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
@@ -22,9 +22,12 @@ pub(super) struct Firing {
     pub(super) definition: Arc<TaskDefinition>,
     pub(super) fire_time: Timestamp,
     pub(super) ordinal: u64,
+    pub(super) run: u32,
+    pub(super) part: Part,
     pub(super) origin: Origin,
     pub(super) payload: Option<Arc<str>>,
     pub(super) key: Option<Arc<str>>,
+    pub(super) links: Option<Box<Links>>,
     /// Who asked for it.
     pub(super) detail: Option<Arc<str>>,
 }
@@ -104,7 +107,7 @@ impl Scheduler {
     /// Whether an instance that the task fired by itself has not ended.
     pub(super) fn has_scheduled_instance(&self, id: TaskId) -> bool {
         let of_task = self.tasks.get(&id).and_then(|task| task.instances.as_ref());
-        of_task.is_some_and(|of| of.in_progress.iter().chain(&of.waiting).any(|id| self.instances[id].row.origin != Origin::Manual))
+        of_task.is_some_and(|of| of.in_progress.iter().chain(&of.waiting).any(|id| self.instances[id].row.origin.is_own()))
     }
 
     /// After the wall clock was set back: its wheel can't go back, so it is made anew.
@@ -167,7 +170,20 @@ impl Scheduler {
                 probe!("misfire.fired_late");
             }
             let definition = definition.clone();
-            let firing = Firing { task: id, version, definition, fire_time, ordinal: 0, origin, payload: None, key: None, detail: None };
+            let firing = Firing {
+                task: id,
+                version,
+                definition,
+                fire_time,
+                ordinal: 0,
+                run: 1,
+                part: Part::WHOLE,
+                origin,
+                payload: None,
+                key: None,
+                links: None,
+                detail: None,
+            };
             let instance = self.fire(firing);
             made_up_by = made_up_by.or(instance.filter(|_| origin == Origin::CatchUp));
         }
@@ -227,13 +243,14 @@ impl Scheduler {
         }
     }
 
-    /// A scheduled firing that is discarded is an occurrence. A manual one gets an instance all the same, so that whoever asked can see
-    /// what became of it.
+    /// A scheduled firing that is discarded is an occurrence. One that was asked for gets an instance all the same, so that whoever asked can
+    /// see what became of it.
     fn discard(&mut self, firing: Firing, outcome: Outcome) -> Option<InstanceId> {
         probe!("limit.discarded");
-        if firing.origin == Origin::Manual {
+        if !firing.origin.is_own() {
             let now = self.now.wall;
-            let id = self.insert(firing, State::Waiting, Cause::Triggered);
+            let cause = cause_of(firing.origin);
+            let id = self.insert(firing, State::Waiting, cause);
             let live = self.instances.get_mut(&id).expect("just inserted");
             live.change(State::Skipped, Cause::LimitReached, now).detail = Some(Arc::from(match outcome {
                 Outcome::QueueFull => "the task's queue is full",
@@ -252,14 +269,15 @@ impl Scheduler {
     pub(super) fn insert(&mut self, firing: Firing, state: State, cause: Cause) -> InstanceId {
         let partition = self.tasks[&firing.task].partition;
         let id = self.new_instance_id(partition);
-        let Firing { task, version, definition, fire_time, ordinal, origin, payload, key, detail } = firing;
+        let Firing { task, version, definition, fire_time, ordinal, run, part, origin, payload, key, links, detail } = firing;
         let row = InstanceRow {
             id,
             task,
             version,
             fire_time,
             ordinal,
-            run: 1,
+            run,
+            part,
             origin,
             state,
             fence: Fence(0),
@@ -270,6 +288,8 @@ impl Scheduler {
             due_at: None,
             payload,
             key,
+            links,
+            result: None,
             transitions: Vec::with_capacity(5),
         };
         let mut live = Live {
@@ -296,7 +316,9 @@ impl Scheduler {
         if let Some(task) = self.tasks.get_mut(&live.row.task) {
             task.instances.get_or_insert_default().in_progress.insert(id);
         }
-        self.make_ready(id);
+        if !self.divide_if_due(id) {
+            self.make_ready(id);
+        }
     }
 
     fn enter_queue(&mut self, id: InstanceId) {
@@ -369,6 +391,9 @@ impl Scheduler {
     /// An instance has ended or is about to wait no more: its place goes to the next one, and a fixed delay begins to run.
     pub(super) fn leave_progress(&mut self, id: InstanceId) {
         let Some(live) = self.instances.get(&id) else { return };
+        if let Some(whole) = live.row.parent() {
+            return self.part_ended(whole, id);
+        }
         let task_id = live.row.task;
         let Some(task) = self.tasks.get_mut(&task_id) else {
             return self.forget_left_behind(task_id, id);
@@ -405,7 +430,7 @@ impl Scheduler {
         let Some(live) = self.instances.get(&id) else { return };
         let task = live.row.task;
         // After an edit of the trigger there may be several; the last one counts.
-        if live.row.origin != Origin::Manual && !self.has_scheduled_instance(task) {
+        if live.row.origin.is_own() && !self.has_scheduled_instance(task) {
             self.rearm_fixed_delay(task);
         }
     }
@@ -424,6 +449,12 @@ impl Scheduler {
         }
     }
 
+    /// Puts on record that a task did not fire for what happened at `at`.
+    pub(super) fn record_not_fired(&mut self, id: TaskId, at: Timestamp, outcome: Outcome) {
+        let version = self.tasks[&id].version;
+        self.record_run(id, version, misfire::Run { first: at, last: at, count: 1, outcome }, None);
+    }
+
     /// Puts fire times that are not fired on record; `instance`: what makes up for them.
     pub(super) fn record_run(&mut self, task: TaskId, version: Version, run: misfire::Run, instance: Option<InstanceId>) {
         let partition = self.tasks[&task].partition;
@@ -433,11 +464,12 @@ impl Scheduler {
     }
 }
 
-fn cause_of(origin: Origin) -> Cause {
+pub(super) fn cause_of(origin: Origin) -> Cause {
     match origin {
         Origin::Schedule => Cause::Fired,
         Origin::CatchUp => Cause::CaughtUp,
         Origin::Manual => Cause::Triggered,
+        Origin::Chain => Cause::Chained,
     }
 }
 

@@ -4,8 +4,8 @@
 //! [`Scheduler::poll_timeout`] says when to come back even if nothing happens. Time never goes back on its monotonic side; each event
 //! carries both clocks.
 //!
-//! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, workers and their attempts in
-//! `attempts`, and the way to the store in `commit`.
+//! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
+//! others in `chains`, shards in `parts`, workers and their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!
@@ -16,9 +16,11 @@
 //! concerned and take them again under a new epoch. Start, takeover and doubt are one path.
 
 mod attempts;
+mod chains;
 mod commit;
 mod firing;
 mod ownership;
+mod parts;
 mod requests;
 
 #[cfg(test)]
@@ -42,8 +44,10 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use attempts::WorkerView;
 use attempts::{PutOff, Workers};
+use chains::References;
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
+use parts::Parts;
 
 /// What can be set. Everything else is in [`limits`].
 #[derive(Clone, Debug)]
@@ -243,6 +247,13 @@ pub enum Alert {
         /// By how much.
         by: Millis,
     },
+    /// A task was not fired for the end of another one's instance: too many chained tasks lie behind that.
+    ChainTooLong {
+        /// The task.
+        task: TaskId,
+        /// The instance that ended.
+        cause: InstanceId,
+    },
     /// Instances wait for a handler that no worker has.
     NoWorkerFor {
         /// The handler.
@@ -382,6 +393,10 @@ pub struct Scheduler {
     /// What tasks that were removed have left behind.
     removed: FxHashMap<TaskId, Removed>,
     instances: FxHashMap<InstanceId, Live>,
+    /// Of the instances that have parts.
+    parts: FxHashMap<InstanceId, Parts>,
+    /// Of the tasks whose ends make others fire.
+    references: FxHashMap<TaskId, References>,
     ready: ReadyQueue,
     workers: Workers,
     /// Cursors of cron tasks, by the wall clock.
@@ -423,6 +438,8 @@ impl Scheduler {
             tasks: FxHashMap::default(),
             removed: FxHashMap::default(),
             instances: FxHashMap::default(),
+            parts: FxHashMap::default(),
+            references: FxHashMap::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),

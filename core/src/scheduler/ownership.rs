@@ -457,14 +457,15 @@ impl Scheduler {
         }
         // An edit that nobody has applied yet may have been made before the cursors come.
         self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
+        self.take_up_references(id, snapshot.references);
         let (mut interrupted, mut is_takeover) = (false, false);
         let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
             if row.id.partition() != id || row.state.is_terminal() {
                 continue;
             }
-            interrupted |= row.state.is_with_worker();
-            is_takeover |= row.state.is_with_worker() && !self.partition(id).gave_out(row.fence);
+            interrupted |= row.is_with_worker();
+            is_takeover |= row.is_with_worker() && !self.partition(id).gave_out(row.fence);
             busy_tasks.insert(row.task);
             self.adopt_instance(row, definition);
         }
@@ -534,7 +535,10 @@ impl Scheduler {
         let (id, state) = (row.id, row.state);
         let (task, partition) = (row.task, id.partition());
         let is_delayed = state == State::Waiting && row.due_at.is_some();
+        let is_part = row.parent().is_some();
         match self.tasks.get_mut(&task).map(|task| task.instances.get_or_insert_default()) {
+            // What it is a part of counts.
+            _ if is_part => {}
             Some(of_task) if state.is_in_progress() => {
                 of_task.in_progress.insert(id);
             }
@@ -557,6 +561,7 @@ impl Scheduler {
             _ if is_delayed => row.due_at.map(due_in),
             _ => None,
         };
+        let is_with_worker = row.is_with_worker();
         let live = Live {
             stored: Some((state, row.fence)),
             row,
@@ -564,23 +569,23 @@ impl Scheduler {
             is_dirty: false,
             timer: None,
             sent: Sent::Unknown,
-            has_output: state.is_with_worker(),
+            has_output: is_with_worker,
             cancel: None,
             stray: None,
             cancel_requests: Vec::new(),
         };
-        match state {
-            State::Dispatched | State::Running => self.workers.expect(live.row.worker.as_ref(), id, self.now.monotonic),
-            _ => {}
+        if is_with_worker {
+            self.workers.expect(live.row.worker.as_ref(), id, self.now.monotonic);
         }
         self.instances.insert(id, live);
+        self.take_up_part(id);
         if state == State::Created {
             self.make_ready(id);
         }
         if let Some(due_in) = due_in {
             self.arm_instance(id, due_in);
         }
-        if is_without_task && state == State::Waiting {
+        if is_without_task && state == State::Waiting && !is_part {
             self.cancel_instance(id, Cause::TaskRemoved, None);
         }
     }
@@ -595,6 +600,8 @@ impl Scheduler {
         self.partition(id).phase = Phase::Free;
         self.new_partitions.retain(|new| new.id != id);
         self.removed.retain(|_, removed| removed.partition != id);
+        self.references.retain(|_, references| references.partition != id);
+        self.parts.retain(|whole, _| whole.partition() != id);
         let Scheduler { tasks, cron_timers, loop_timers, .. } = self;
         tasks.retain(|_, task| {
             if task.partition == id {

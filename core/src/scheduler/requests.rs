@@ -9,12 +9,12 @@ use crate::definition::{TaskDefinition, Trigger};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use crate::inbox::{InboxEntry, Request, Submission, ordinal_of};
-use crate::instance::{Cause, Origin, State};
+use crate::inbox::{InboxEntry, Notice, Request, ordinal_of};
+use crate::instance::{Cause, Links, Origin, Part, State};
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
-use crate::scheduler::firing::Firing;
+use crate::scheduler::firing::{self, Firing};
 use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
 
@@ -39,6 +39,23 @@ pub(super) struct Inbox {
     after: InboxId,
     /// Partitions have come while it was being read: their entries may lie before where it would be read on.
     begins_anew: bool,
+}
+
+/// A firing that somebody asks for.
+pub(super) struct Asked {
+    pub(super) task: TaskId,
+    pub(super) partition: PartitionId,
+    pub(super) origin: Origin,
+    pub(super) ordinal: u64,
+    /// When it was asked for, by the store's clock.
+    pub(super) at: Timestamp,
+    /// Who asks.
+    pub(super) by: Arc<str>,
+    pub(super) payload: Option<Arc<str>>,
+    pub(super) key: Option<Arc<str>>,
+    /// In place of the trigger's own.
+    pub(super) delay: Option<Millis>,
+    pub(super) links: Option<Box<Links>>,
 }
 
 impl Inbox {
@@ -124,6 +141,10 @@ impl Scheduler {
             return None;
         }
         let applied = Some((entry.partition, entry.id));
+        let entry = match self.take_notice(entry) {
+            Ok(()) => return applied,
+            Err(entry) => entry,
+        };
         match entry.request {
             Request::DefinitionChanged { task, version, definition: Some(definition), fired_until } => {
                 self.define(task, version, definition, entry.partition, entry.at, fired_until.unwrap_or(Timestamp::MIN));
@@ -131,9 +152,22 @@ impl Scheduler {
             Request::DefinitionChanged { task, version, definition: None, .. } => self.remove(task, version, entry.at),
             Request::Trigger { task, submissions } => {
                 for (index, submission) in submissions.into_iter().take(limits::SUBMISSIONS_MAX).enumerate() {
-                    self.trigger(task, entry.partition, submission, ordinal_of(entry.id, index), entry.at, &entry.by);
+                    self.fire_for(Asked {
+                        task,
+                        partition: entry.partition,
+                        origin: Origin::Manual,
+                        ordinal: ordinal_of(entry.id, index),
+                        at: entry.at,
+                        by: entry.by.clone(),
+                        payload: submission.payload,
+                        key: submission.key,
+                        delay: submission.delay,
+                        links: None,
+                    });
                 }
             }
+            Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
+            Request::Notice(_) => unreachable!("taken above"),
             Request::Cancel { instance, reason } => {
                 let reason = match reason {
                     Some(reason) => format!("by {}: {reason}", entry.by),
@@ -150,6 +184,15 @@ impl Scheduler {
             }
         }
         applied
+    }
+
+    /// Does what another owner asks for; anything else is handed back.
+    fn take_notice(&mut self, entry: InboxEntry) -> Result<(), InboxEntry> {
+        let Request::Notice(notice) = &entry.request else { return Err(entry) };
+        match notice {
+            Notice::Chained { task, cause, hops, payload } => self.chained(&entry, *task, *cause, *hops, payload.clone()),
+        }
+        Ok(())
     }
 
     /// A task was made or edited at `at`. Nothing that an edit does makes it fire by itself.
@@ -273,7 +316,9 @@ impl Scheduler {
         removed.in_progress.remove(&instance);
     }
 
-    fn trigger(&mut self, id: TaskId, partition: PartitionId, submission: Submission, ordinal: u64, at: Timestamp, by: &Arc<str>) {
+    /// Fires a task for whoever has asked, at once or when its delay has passed.
+    pub(super) fn fire_for(&mut self, asked: Asked) {
+        let Asked { task: id, partition, origin, ordinal, at, by, payload, key, delay, links } = asked;
         let Some(task) = self.tasks.get(&id) else {
             return self.record_trigger_of_nothing(id, partition, at);
         };
@@ -281,7 +326,7 @@ impl Scheduler {
             Trigger::Delay { delay } => delay,
             _ => Millis::ZERO,
         };
-        let delay = submission.delay.unwrap_or(own_delay);
+        let delay = delay.unwrap_or(own_delay);
         let fire_time = at.saturating_add(delay);
         let firing = Firing {
             task: id,
@@ -289,10 +334,13 @@ impl Scheduler {
             definition: task.definition.clone(),
             fire_time,
             ordinal,
-            origin: Origin::Manual,
-            payload: submission.payload,
-            key: submission.key,
-            detail: Some(by.clone()),
+            run: 1,
+            part: Part::WHOLE,
+            origin,
+            payload,
+            key,
+            links,
+            detail: Some(by),
         };
         // Never longer than what was asked for, also where the wall clock was set back meanwhile.
         let due_in = fire_time.since(self.wall_read).min(delay);
@@ -300,7 +348,8 @@ impl Scheduler {
             self.fire(firing);
             return;
         }
-        let instance = self.insert(firing, State::Waiting, Cause::Triggered);
+        let cause = firing::cause_of(origin);
+        let instance = self.insert(firing, State::Waiting, cause);
         self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(self.now.wall.saturating_add(due_in));
         let task = self.tasks.get_mut(&id).expect("looked up above");
         task.instances.get_or_insert_default().delayed.insert(instance);
@@ -317,7 +366,10 @@ impl Scheduler {
         if live.row.state.is_with_worker() {
             if live.cancel.is_none() {
                 live.cancel = Some((cause, detail));
-                self.ask_to_cancel(id);
+                match live.row.has_parts() {
+                    true => self.cancel_parts(id),
+                    false => self.ask_to_cancel(id),
+                }
             }
             return;
         }
@@ -330,6 +382,7 @@ impl Scheduler {
             self.instance_timers.cancel(key);
         }
         self.mark_instance(id);
+        self.tell_chained(id);
         if was_created {
             self.forget_ready();
         }
@@ -346,7 +399,7 @@ impl Scheduler {
     }
 
     /// The owner knows of no such task: it was removed before the trigger came. On record as a fire time that was given up.
-    fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
+    pub(super) fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
         let (version, outcome) = (Version(0), Outcome::Withdrawn);
         let occurrence = Occurrence { task, version, first: at, last: at, count: 1, outcome, instance: None, at: self.now.wall };
         self.lanes.pending(partition).occurrences.push((partition, occurrence));

@@ -48,7 +48,7 @@ impl Burst {
             fired_until: None,
         };
         let tasks = (0..tasks).map(record).collect();
-        burst.tell(Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks, instances: vec![] } });
+        burst.tell(Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks, ..Snapshot::default() } });
         burst.time = 1_000;
         burst
     }
@@ -83,7 +83,7 @@ impl Burst {
                 self.begun += 1;
                 let (instance, fence) = (assignment.instance, assignment.fence);
                 let (end, code, detail, output) = (End::Succeeded, None, None, Output::default());
-                Some(ToScheduler::Finished(Report { instance, fence, end, code, detail, output }))
+                Some(ToScheduler::Finished(Report { instance, fence, end, code, detail, output, result: None }))
             }
             ToWorker::Acknowledge { .. } => {
                 self.acknowledged += 1;

@@ -45,7 +45,7 @@ impl Desk {
                 next_fire: None,
                 fired_until: None,
             };
-            desk.tell(Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks: vec![record], instances: vec![] } });
+            desk.tell(Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks: vec![record], ..Snapshot::default() } });
         }
         desk
     }

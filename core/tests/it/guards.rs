@@ -1,9 +1,10 @@
 //! Each guard, switched off, makes something fail that holds with it, and it was hit.
 
-use punctual_core::definition::{Blocking, MisfireAction, Trigger};
+use punctual_core::definition::{Blocking, Chain, ChainOn, MisfireAction, Sharding, TaskDefinition, Trigger};
 use punctual_core::guard::{self, Guard};
 use punctual_core::ids::Fence;
 use punctual_core::instance::State;
+use punctual_core::limits;
 use punctual_core::probe;
 use punctual_core::protocol::{End, Report, ToScheduler};
 use punctual_core::scheduler::Event;
@@ -195,7 +196,7 @@ fn trusted_lease() -> Result<(), String> {
     // Its renewals get no answer yet: all that it can go by is its own clock.
     let instance = world.first("a");
     let fence = world.rows("a")[0].fence;
-    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default() };
+    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default(), result: None };
     let connection = world.connection_between(0, owner);
     let before = world.alerts.len();
     world.replicas[owner].paused = false;
@@ -269,7 +270,24 @@ fn late_assignment() -> Result<(), String> {
     ensure(world.began.iter().all(|began| began.fence > late), "attempt.exclusive: an assignment from before the silence was begun")
 }
 
-const SCENARIOS: [(Guard, Scenario); 16] = [
+/// Two tasks that fire each other, written before anybody could check.
+fn ring_of_tasks() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let after = |name: &str, other: &str| {
+        let chains = [Chain { task: other.into(), on: ChainOn::Success }];
+        TaskDefinition { chains: Some(chains.into()), ..task(name, Trigger::Manual) }
+    };
+    world.define(task("a", Trigger::Manual));
+    world.define(after("b", "a"));
+    world.define(after("a", "b"));
+    ["a", "b"].into_iter().for_each(|name| world.script(name, &[slow(10)]));
+    world.trigger("a", None);
+    world.run(60_000);
+    let fired = world.rows("a").len() + world.rows("b").len();
+    ensure(fired <= limits::CHAIN_HOPS_MAX as usize + 1, "chain.ends: tasks fire each other for ever")
+}
+
+const SCENARIOS: [(Guard, Scenario); 17] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -286,6 +304,7 @@ const SCENARIOS: [(Guard, Scenario); 16] = [
     (Guard::WorkerSelfFences, self_fencing),
     (Guard::LateAssignmentReturned, late_assignment),
     (Guard::AccountCoversAssignment, account_and_assignment),
+    (Guard::ChainsEnd, ring_of_tasks),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -300,7 +319,8 @@ const PROVED_ELSEWHERE: [Guard; 6] = [
 
 #[test]
 fn every_guard_has_a_scenario_or_is_proved_elsewhere() {
-    let guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
+    let mut guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
+    guards.sort_by_key(|guard| Guard::ALL.iter().position(|listed| listed == guard));
     assert_eq!(guards, Guard::ALL);
 }
 
@@ -393,6 +413,14 @@ fn every_probe_is_hit() {
         busy.submit("many", submissions);
     }
     busy.run(2_000);
+    // Shards, of which one fails.
+    let mut sharded = World::settled(1);
+    let mut divided = task("divided", Trigger::Manual);
+    std::sync::Arc::make_mut(&mut divided.policies).sharding = Sharding::Count(2);
+    sharded.define(divided);
+    sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
+    sharded.trigger("divided", None);
+    sharded.run(5_000);
     // A replica that comes late is handed its share.
     let mut shared = World::new(4, 2, 1);
     shared.crash_replica(1);

@@ -4,6 +4,7 @@
 
 mod behaviours;
 mod bursts;
+mod chains;
 mod commits;
 mod guards;
 mod joining;
@@ -11,5 +12,6 @@ mod odd_input;
 mod progress;
 mod regressions;
 mod scripts;
+mod shards;
 mod tabletop;
 mod workers;

@@ -6,7 +6,7 @@ use punctual_core::batch::{Output, Renewal, Snapshot};
 use punctual_core::definition::{Blocking, Trigger};
 use punctual_core::ids::{ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition};
 use punctual_core::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker};
 use punctual_core::scheduler::{Command, Config, Event, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
@@ -35,7 +35,8 @@ fn a_worker_may_say_anything() {
     for connection in [ConnectionId(9_000), world.connection_of(0)] {
         for instance in odd {
             for fence in [Fence(0), Fence(1), Fence(u64::MAX)] {
-                let report = Report { instance, fence, end: End::Cancelled, code: None, detail: None, output: Output::default() };
+                let report =
+                    Report { instance, fence, end: End::Cancelled, code: None, detail: None, output: Output::default(), result: None };
                 let messages = vec![
                     ToScheduler::Started { instance, fence },
                     ToScheduler::Progress { instance, fence, output: Output { bytes: b"odd".to_vec(), dropped: u64::MAX } },
@@ -110,6 +111,9 @@ fn row(id: InstanceId, state: State) -> InstanceRow {
         fire_time: Timestamp(START),
         ordinal: 9,
         run: 1,
+        part: Part::WHOLE,
+        links: None,
+        result: None,
         origin: Origin::Manual,
         state,
         fence: Fence(0),
@@ -148,7 +152,7 @@ fn a_snapshot_may_hold_odd_rows() {
         }
     }
     instances.push((row(InstanceId::new(PartitionId(3), 1), State::Created), definition));
-    scheduler.handle_event(at(2), Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks: vec![], instances } });
+    scheduler.handle_event(at(2), Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { instances, ..Snapshot::default() } });
     let mut commits = 0;
     for time in 3..2_000 {
         scheduler.handle_event(at(time), Event::Tick);

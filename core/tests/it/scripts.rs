@@ -191,6 +191,7 @@ fn outcome(world: &World) -> String {
             Alert::DeadLettered { instance, cause } => format!("{instance} is a dead letter ({})", cause.name()),
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
+            Alert::ChainTooLong { task, cause } => format!("task {task} was not fired after {cause}"),
             Alert::NoWorkerFor { handler } => format!("no worker for {handler}"),
         };
         _ = writeln!(text, "alert {at}: {what}");

@@ -27,7 +27,14 @@ impl Clocks {
         for (index, record) in records.iter().enumerate() {
             // What is left at the end is read by the world, not by the database; and what people ask for says when it was made, which with a
             // real database is a little before it was carried out.
-            let is_entry = matches!(record.what, What::Defined { .. } | What::Submitted { .. } | What::CancelSubmitted { .. });
+            let is_entry = matches!(
+                record.what,
+                What::Defined { .. }
+                    | What::Submitted { .. }
+                    | What::CancelSubmitted { .. }
+                    | What::Noticed { .. }
+                    | What::ReferencesChanged { .. }
+            );
             if record.who == Who::Database && !is_entry && !matches!(record.what, What::Left(_)) {
                 let ahead = record.wall.0.saturating_sub_unsigned(record.at);
                 if database.last().is_none_or(|(_, last)| *last != ahead) {

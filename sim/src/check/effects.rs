@@ -92,6 +92,10 @@ fn beginnings(facts: &Facts<'_>, case: &mut Case) {
 fn succeeded_without(facts: &Facts<'_>, instance: &Instance, case: &mut Case) {
     let Some(last) = instance.last.map(|last| &facts.versions[last]).filter(|last| last.row.state == State::Succeeded) else { return };
     let (row, record) = (last.row, facts.commit_of(last).record);
+    // Its parts have run in its place.
+    if row.has_parts() {
+        return;
+    }
     let fence = row.transitions.last().map_or(row.fence, |last| last.fence);
     let has_effect = facts.effects.binary_search_by_key(&(instance.id, fence), |(id, fence, _)| (*id, *fence)).is_ok();
     if !has_effect {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use punctual_core::batch::Batch;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, Version, WorkerId};
-use punctual_core::instance::{InstanceRow, Origin, State};
+use punctual_core::inbox::Notice;
+use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
@@ -81,6 +82,8 @@ pub(super) enum EntryKind<'a> {
     Defined { task: TaskId, version: Version, is_removal: bool },
     Submitted { task: TaskId, submissions: usize, key: Option<&'a str> },
     Cancel { instance: InstanceId },
+    Noticed { notice: &'a Notice },
+    ReferencesChanged { task: TaskId },
 }
 
 /// An inbox entry.
@@ -255,6 +258,12 @@ impl<'a> Facts<'a> {
                     let kind = EntryKind::Submitted { task: *task, submissions: *submissions, key: key.as_deref() };
                     self.entries.push(entry(*id, None, kind));
                 }
+                What::Noticed { entry: id, partition, notice } => {
+                    self.entries.push(entry(*id, Some(*partition), EntryKind::Noticed { notice }));
+                }
+                What::ReferencesChanged { entry: id, task } => {
+                    self.entries.push(entry(*id, None, EntryKind::ReferencesChanged { task: *task }));
+                }
                 What::CancelSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Cancel { instance: *instance }));
                 }
@@ -267,7 +276,7 @@ impl<'a> Facts<'a> {
         self.tasks = tasks.into_iter().map(|(id, edits)| Task { id, edits }).collect();
         self.versions.sort_by_key(|version| version.row.id);
         for index in 0..self.entries.len() {
-            if let EntryKind::Submitted { task, .. } = self.entries[index].kind {
+            if let EntryKind::Submitted { task, .. } | EntryKind::ReferencesChanged { task } = self.entries[index].kind {
                 self.entries[index].partition = self.partition_of(task);
             }
         }
@@ -398,7 +407,7 @@ impl<'a> Facts<'a> {
 
     fn collect_fires(&mut self) {
         for (place, commit) in self.commits.iter().enumerate().filter(|(_, commit)| commit.stands()) {
-            for row in commit.batch.inserts.iter().filter(|row| row.origin != Origin::Manual && row.run == 1) {
+            for row in commit.batch.inserts.iter().filter(|row| row.origin.is_own() && row.run == 1 && row.part == Part::WHOLE) {
                 self.fires.push(Fire {
                     task: row.task,
                     version: row.version,
@@ -559,6 +568,8 @@ fn is_in_database(what: &What) -> bool {
         What::Defined { .. }
             | What::Submitted { .. }
             | What::CancelSubmitted { .. }
+            | What::Noticed { .. }
+            | What::ReferencesChanged { .. }
             | What::LeaseGranted { .. }
             | What::LeaseRenewed { .. }
             | What::LeaseReleased { .. }

@@ -1,6 +1,6 @@
 //! `fire.never_early` and `fire.no_duplicate`.
 
-use punctual_core::instance::{InstanceRow, Origin};
+use punctual_core::instance::{InstanceRow, Part};
 
 use crate::check::facts::{Commit, Facts};
 use crate::check::{Case, Verdict};
@@ -13,7 +13,7 @@ use crate::history::What;
 pub(super) fn never_early(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for commit in &facts.commits {
-        let is_early = |row: &&InstanceRow| row.origin != Origin::Manual && row.fire_time > commit.wall;
+        let is_early = |row: &&InstanceRow| row.origin.is_own() && row.fire_time > commit.wall;
         for row in commit.batch.inserts.iter().filter(is_early) {
             if facts.clocks.database_was_set_before(commit.record) {
                 continue;
@@ -42,16 +42,16 @@ pub(super) fn never_early(facts: &Facts<'_>) -> Verdict {
     case.verdict()
 }
 
-/// There is one instance of a task, fire time, ordinal and run, one of each submission, and each id is inserted once.
+/// There is one instance of a task, fire time, ordinal, run and part, one of each submission, and each id is inserted once.
 ///
 /// Where a firing was undone with the tail after its handler had begun, and the fire time was fired again, nobody can say.
 pub(super) fn no_duplicate(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     let inserts = facts.commits.iter().flat_map(|commit| commit.batch.inserts.iter().map(move |row| (commit, row)));
     let mut inserts: Vec<_> = inserts.collect();
-    inserts.sort_by_key(|(_, row)| (row.task, row.fire_time, row.ordinal, row.run));
+    inserts.sort_by_key(|(_, row)| (row.task, row.fire_time, row.ordinal, row.run, row.part));
     judge_neighbours(facts, &mut case, &inserts, is_same_firing, "the same firing");
-    inserts.retain(|(_, row)| row.origin == Origin::Manual);
+    inserts.retain(|(_, row)| !row.origin.is_own() && row.part == Part::WHOLE);
     inserts.sort_by_key(|(commit, row)| (row.ordinal, row.run, commit.record));
     let is_same =
         |a: &InstanceRow, b: &InstanceRow| (a.ordinal, a.run) == (b.ordinal, b.run) && (a.task, a.fire_time) != (b.task, b.fire_time);
@@ -69,7 +69,7 @@ pub(super) fn no_duplicate(facts: &Facts<'_>) -> Verdict {
 }
 
 fn is_same_firing(a: &InstanceRow, b: &InstanceRow) -> bool {
-    (a.task, a.fire_time, a.ordinal, a.run) == (b.task, b.fire_time, b.ordinal, b.run)
+    (a.task, a.fire_time, a.ordinal, a.run, a.part) == (b.task, b.fire_time, b.ordinal, b.run, b.part)
 }
 
 fn judge_neighbours(

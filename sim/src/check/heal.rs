@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use punctual_core::definition::Trigger;
-use punctual_core::instance::Origin;
 use punctual_core::occurrence::Outcome;
 use punctual_core::time::{Millis, Timestamp};
 
@@ -157,7 +156,7 @@ fn given(facts: &Facts<'_>, task: &Task<'_>, edit: &Edit<'_>, (begin, end): (Tim
 fn fired_in(facts: &Facts<'_>, task: &Task<'_>, (begin, end): (Timestamp, Timestamp)) -> u64 {
     let fires = facts.fires_of(task.id).iter().filter(|fire| fire.first > begin && fire.last <= end);
     let counts = fires.map(|fire| match fire.outcome {
-        Fired::Instance(row) => u64::from(row.origin != Origin::Manual),
+        Fired::Instance(row) => u64::from(row.origin.is_own()),
         Fired::Occurrence(occurrence) if matches!(occurrence.outcome, Outcome::LimitReached | Outcome::QueueFull) => fire.count,
         Fired::Occurrence(_) => 0,
     });

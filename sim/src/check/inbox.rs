@@ -1,9 +1,10 @@
 //! `inbox.once`, `submit.durable` and `cancel.effective`: what people ask for.
 
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::inbox::ordinal_of;
-use punctual_core::instance::{InstanceRow, Origin};
+use punctual_core::inbox::{Notice, ordinal_of};
+use punctual_core::instance::{InstanceRow, Origin, Part};
 use punctual_core::limits;
+use punctual_core::occurrence::Outcome;
 use rustc_hash::FxHashMap;
 
 use crate::check::facts::{Call, Commit, Entry, EntryKind, Facts, NEVER};
@@ -12,7 +13,7 @@ use crate::history::{Answer, Ask};
 
 /// Each entry is applied by at most one batch, after it was written, and its effect is in that batch: a trigger's instances, or an occurrence
 /// for each submission where there was no such task; a definition's record of the task; a cancellation's end of the instance, which has
-/// ended before or ends there. No manual instance comes without its entry.
+/// ended before or ends there. No instance that was asked for comes without its entry.
 pub(super) fn once(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for pair in facts.applied.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
@@ -29,17 +30,28 @@ pub(super) fn once(facts: &Facts<'_>) -> Verdict {
 
 /// What a batch has that only entries can bring.
 struct Brought<'a> {
-    manual: FxHashMap<u64, &'a InstanceRow>,
+    /// By ordinal.
+    asked_for: FxHashMap<u64, &'a InstanceRow>,
+    /// Occurrences of tasks that there are not.
     of_nothing: FxHashMap<TaskId, u64>,
+    /// Occurrences of tasks that did not fire for another one's end.
+    chained: FxHashMap<TaskId, u64>,
 }
 
 fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
     let commit = &facts.commits[place];
-    let manual = commit.batch.inserts.iter().filter(|row| row.origin == Origin::Manual && row.run == 1);
-    let mut brought = Brought { manual: manual.map(|row| (row.ordinal, row)).collect(), of_nothing: FxHashMap::default() };
-    for occurrence in commit.batch.occurrences.iter().filter(|occurrence| occurrence.version == Version(0)) {
-        *brought.of_nothing.entry(occurrence.task).or_default() += occurrence.count;
+    let asked_for = |row: &&InstanceRow| matches!(row.origin, Origin::Manual | Origin::Chain) && row.run == 1 && row.part == Part::WHOLE;
+    let asked_for = commit.batch.inserts.iter().filter(asked_for);
+    let (mut of_nothing, mut chained) = (FxHashMap::default(), FxHashMap::default());
+    for occurrence in &commit.batch.occurrences {
+        let counted = match occurrence.outcome {
+            _ if occurrence.version == Version(0) => &mut of_nothing,
+            Outcome::Disabled | Outcome::ChainTooLong => &mut chained,
+            _ => continue,
+        };
+        *counted.entry(occurrence.task).or_insert(0) += occurrence.count;
     }
+    let mut brought = Brought { asked_for: asked_for.map(|row| (row.ordinal, row)).collect(), of_nothing, chained };
     for id in &commit.batch.applied {
         let record = commit.record;
         let Some(entry) = facts.entry_at(*id, record) else {
@@ -48,6 +60,15 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
         };
         let why = match entry.kind {
             EntryKind::Submitted { task, submissions, .. } => trigger_without_effect(*id, task, submissions, &mut brought),
+            EntryKind::Noticed { notice: Notice::Chained { task, .. } } => match brought.chained.get_mut(task) {
+                Some(left) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => trigger_without_effect(*id, *task, 1, &mut brought),
+            },
+            // It changes what the owner has in memory only.
+            EntryKind::ReferencesChanged { .. } => None,
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
             EntryKind::Defined { task, version, is_removal } => definition_without_effect(facts, place, task, version, is_removal),
         };
@@ -55,7 +76,7 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
             case.violated(|| format!("entry {id} was applied without its effect: {why} (record {record})"));
         }
     }
-    let rest = commit.batch.inserts.iter().find(|row| brought.manual.get(&row.ordinal).is_some_and(|left| left.id == row.id));
+    let rest = commit.batch.inserts.iter().find(|row| brought.asked_for.get(&row.ordinal).is_some_and(|left| left.id == row.id));
     if let Some(row) = rest {
         let record = commit.record;
         case.violated(|| format!("instance {} of task {} was inserted without its entry (record {record})", row.id, row.task));
@@ -76,7 +97,7 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
         return None;
     }
     for index in 0..submissions.min(limits::SUBMISSIONS_MAX) {
-        match brought.manual.remove(&ordinal_of(id, index)) {
+        match brought.asked_for.remove(&ordinal_of(id, index)) {
             Some(row) if row.task == task => continue,
             Some(row) => return Some(format!("instance {} is of task {}, not {task}", row.id, row.task)),
             None => {}

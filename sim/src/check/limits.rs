@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_core::ids::{TaskId, Version};
+use punctual_core::instance::Part;
 
 use crate::check::facts::{Facts, RowVersion};
 use crate::check::{Case, Verdict};
@@ -47,7 +48,8 @@ struct Change {
 fn changes(facts: &Facts<'_>) -> Vec<Change> {
     let mut events = Vec::new();
     let is_in_progress = |version: &RowVersion<'_>| i64::from(version.row.state.is_in_progress());
-    for (index, version) in facts.versions.iter().enumerate() {
+    // What an instance was divided into counts with it, as one.
+    for (index, version) in facts.versions.iter().enumerate().filter(|(_, version)| version.row.part == Part::WHOLE) {
         let before = version.before.map_or(0, |before| is_in_progress(&facts.versions[before]));
         let change = is_in_progress(version) - before;
         if change == 0 {

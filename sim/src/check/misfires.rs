@@ -76,7 +76,7 @@ fn wrong_instance(definition: &TaskDefinition, row: &InstanceRow, lateness: Late
     let policy = definition.policies.misfire;
     let (late, threshold) = (late(row.created_at(), row.fire_time), limits::MISFIRE_THRESHOLD.0);
     match row.origin {
-        Origin::Manual => None,
+        Origin::Manual | Origin::Chain => None,
         Origin::Schedule => lateness.is_above(late, threshold).then(|| format!("{late} ms late, and taken as on time")),
         Origin::CatchUp if policy.action == MisfireAction::Skip => Some("it was to be skipped".into()),
         Origin::CatchUp if lateness.is_within(late, threshold) => Some(format!("{late} ms late, and taken as missed")),
@@ -101,7 +101,7 @@ fn wrong_occurrence(
         Outcome::MisfireSkipped => policy.action == MisfireAction::Skip,
         Outcome::CatchUpLimit => matches!(policy.action, MisfireAction::FireAll { .. }),
         Outcome::DeadlinePassed => policy.deadline.is_some(),
-        Outcome::LimitReached | Outcome::QueueFull | Outcome::Disabled | Outcome::Withdrawn => return None,
+        Outcome::LimitReached | Outcome::QueueFull | Outcome::Disabled | Outcome::Withdrawn | Outcome::ChainTooLong => return None,
     };
     if !is_by_policy {
         return Some("that is not the task's policy".into());

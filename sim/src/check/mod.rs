@@ -22,10 +22,11 @@
 //!
 //! # What is to come
 //!
-//! With their features: `priority.no_starvation`, `dag.parents_first`, `dag.counter_exact`, `shard.complete`.
+//! With their features: `priority.no_starvation`, `dag.parents_first`, `dag.counter_exact`.
 
 mod accounted;
 mod attempts;
+mod chains;
 mod clock;
 mod effects;
 mod facts;
@@ -35,6 +36,7 @@ mod inbox;
 mod leases;
 mod limits;
 mod misfires;
+mod parts;
 mod results;
 mod retries;
 mod rows;
@@ -131,6 +133,8 @@ pub const CATALOGUE: &[Property] = &[
     property("timeout.enforced", "no handler runs on after its timeout and grace", attempts::timeout_enforced),
     property("limit.held", "no instance starts beyond the task's limit", limits::held),
     property("cancel.effective", "what is cancelled ends and is not dispatched again", inbox::cancel_effective),
+    property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
+    property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("misfire.by_policy", "what becomes of missed fire times is what the policy says", misfires::by_policy),
     property("heal.converges", "when all is well again, everything comes to its end", stuck::converges),
     property("heal.no_orphans", "when all is well again, nobody holds what has ended", heal::no_orphans),

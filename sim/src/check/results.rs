@@ -72,7 +72,7 @@ pub(super) fn kept(facts: &Facts<'_>) -> Verdict {
     let disturbances = Disturbances::of(facts.records, facts.end);
     for run in &facts.runs {
         let Some((record, Some(End::Succeeded))) = run.ended else { continue };
-        let was_current = facts.row_at(run.instance, record).is_some_and(|row| row.fence == run.fence && row.state.is_with_worker());
+        let was_current = facts.row_at(run.instance, record).is_some_and(|row| row.fence == run.fence && row.is_with_worker());
         if !was_current || facts.was_undone(run.instance) {
             continue;
         }
@@ -119,7 +119,7 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
     for run in &facts.runs {
         let Some((record, Some(End::Cancelled))) = run.ended else { continue };
         let Some(row) = facts.row_at(run.instance, record) else { continue };
-        let is_current = row.fence == run.fence && row.state.is_with_worker();
+        let is_current = row.fence == run.fence && row.is_with_worker();
         if !is_current || facts.was_undone(run.instance) {
             continue;
         }
@@ -131,7 +131,7 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
             edits.iter().filter_map(|edit| edit.definition).any(|definition| definition.policies.concurrency.blocking == Blocking::Replace);
         let is_over = definition.policies.timeout.after.is_some_and(|after| at - run.began_at >= after.0.saturating_sub(CLOSE_MS));
         let was_asked = facts.records[..record].iter().any(|record| match &record.what {
-            What::CancelSubmitted { instance, .. } => *instance == run.instance,
+            What::CancelSubmitted { instance, .. } => *instance == run.instance || row.parent() == Some(*instance),
             What::Defined { task, definition, .. } => *task == row.task && definition.is_none(),
             _ => false,
         });

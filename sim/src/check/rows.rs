@@ -9,14 +9,14 @@ use crate::check::{Case, Verdict};
 ///
 /// - The first state is waiting or created.
 /// - From waiting: created, or skipped or cancelled.
-/// - From created: dispatched; a late success of an attempt that was given back; cancelled, since nobody has it.
+/// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back; cancelled, since nobody has it.
 /// - From dispatched: created where it was given back; running; any end, since what happens in one batch may pass over running.
 /// - From running: retrying or any end.
 /// - From retrying: created; a late success of the attempt that was taken for lost; cancelled, since nobody has it.
 const LEGAL: [(Option<State>, &[State]); 6] = [
     (None, &[State::Waiting, State::Created]),
     (Some(State::Waiting), &[State::Created, State::Skipped, State::Cancelled]),
-    (Some(State::Created), &[State::Dispatched, State::Succeeded, State::Cancelled]),
+    (Some(State::Created), &[State::Dispatched, State::Running, State::Succeeded, State::Cancelled]),
     (
         Some(State::Dispatched),
         &[
@@ -145,7 +145,7 @@ fn broken(transitions: &[Transition], known: usize, apart: u64) -> Option<String
 }
 
 fn firing(row: &InstanceRow) -> impl PartialEq {
-    (row.task, row.version, row.fire_time, row.ordinal, row.run, row.origin, row.key.clone(), row.payload.clone())
+    (row.task, row.version, row.fire_time, row.ordinal, row.run, row.part, row.origin, row.key.clone(), row.payload.clone())
 }
 
 fn name(state: Option<State>) -> &'static str {

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use punctual_core::batch::Output;
+use punctual_core::chains::{self, ChainProblem, Edge};
 use punctual_core::ids::{InstanceId, PartitionId, TaskId, Version};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::occurrence::Occurrence;
@@ -56,8 +57,35 @@ impl Data {
             .collect();
         gone.sort_unstable();
         applied.removed = gone.into_iter().map(|(_, name)| name.clone()).collect();
+        applied.refused = self.chain_problems(&created, &changed, &applied.removed);
+        if !applied.refused.is_empty() {
+            return (Vec::new(), Applied { refused: applied.refused, ..Applied::default() });
+        }
         let removed = applied.removed.iter().cloned().map(Change::Removal);
         (created.into_iter().chain(changed).chain(removed).chain(taken_over).collect(), applied)
+    }
+
+    /// What would be wrong with how tasks hang together.
+    fn chain_problems(&self, created: &[Change<'_>], changed: &[Change<'_>], removed: &[Arc<str>]) -> Vec<ChainProblem> {
+        let documents = created.iter().chain(changed).filter_map(|change| match change {
+            Change::Version(task) => Some(&task.definition),
+            _ => None,
+        });
+        let documents: Vec<_> = documents.collect();
+        if removed.is_empty() && documents.iter().all(|definition| definition.chains.is_none()) {
+            return Vec::new();
+        }
+        let is_new = |name: &str| documents.iter().any(|definition| &*definition.name == name);
+        let is_removed = |name: &str| removed.iter().any(|removed| &**removed == name);
+        let name_of = |task: TaskId| self.names_of[&task].clone();
+        let stored = self.references.keys().map(|(from, to)| Edge { after: name_of(*from), task: name_of(*to) });
+        let mut edges: Vec<_> = stored.filter(|edge| !is_new(&edge.task) && !is_removed(&edge.task)).collect();
+        for definition in &documents {
+            let chains = definition.chains.iter().flat_map(|chains| chains.iter());
+            edges.extend(chains.map(|chain| Edge { after: chain.task.clone(), task: definition.name.clone() }));
+        }
+        let is_there = |name: &str| self.names.get(name).is_some_and(|named| !named.removed);
+        chains::problems(&edges, |name| is_new(name) || is_there(name) && !is_removed(name))
     }
 
     /// Tasks that were not removed, by name.

@@ -112,7 +112,8 @@ impl Data {
         let tasks = batch.tasks.iter().map(|task| task.partition);
         let outputs = batch.outputs.iter().map(|output| output.instance.partition());
         let entries = batch.applied.iter().filter_map(|id| Some(self.inbox.get(id)?.partition));
-        match instances.chain(tasks).chain(outputs).chain(entries).find(|partition| !covered.contains(partition)) {
+        let messages = batch.messages.iter().map(|message| message.from);
+        match instances.chain(tasks).chain(outputs).chain(messages).chain(entries).find(|partition| !covered.contains(partition)) {
             Some(partition) => Err(format!("something is of partition {partition}, whose lease is not among the batch's")),
             None => Ok(()),
         }

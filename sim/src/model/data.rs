@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, Output};
+use punctual_core::batch::{Batch, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
-use punctual_core::instance::InstanceRow;
+use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{InstanceCursor, LeaseAnswer, Submitted};
@@ -101,6 +101,16 @@ pub(crate) enum Write {
         definition: Option<Arc<TaskDefinition>>,
         at: Timestamp,
     },
+    /// The tasks whose ends make a task fire are those of its newest definition from now on.
+    Refer {
+        task: TaskId,
+    },
+    /// What a task's ends make fire has changed.
+    TellReferences {
+        task: TaskId,
+        by: Arc<str>,
+        at: Timestamp,
+    },
     /// A task that is as another source's document says.
     TakeOver {
         name: Arc<str>,
@@ -151,6 +161,8 @@ pub struct Data {
     pub inbox: BTreeMap<InboxId, InboxEntry>,
     /// Fire times that were not fired.
     pub occurrences: Vec<Occurrence>,
+    /// What the ends of tasks make fire, by the task that ends and the one that fires.
+    pub references: BTreeMap<(TaskId, TaskId), Reference>,
     /// What attempts wrote.
     pub outputs: BTreeMap<(InstanceId, u32), Output>,
     keys: BTreeMap<Arc<str>, (Request, InboxId)>,
@@ -229,6 +241,11 @@ impl Data {
             Write::Define { name, source, by, document, definition, at } => {
                 self.define(name, source, by, document.clone(), definition.clone(), *at);
             }
+            Write::Refer { task } => self.refer(*task),
+            Write::TellReferences { task, by, at } => {
+                let (partition, references) = (self.partition_of(&self.names_of[task]), self.references_of(*task));
+                self.put_entry(partition, by, Request::ReferencesChanged { task: *task, references }, *at);
+            }
             Write::TakeOver { name, source } => {
                 if let Some(named) = self.names.get_mut(name) {
                     named.source = source.clone();
@@ -278,6 +295,28 @@ impl Data {
         self.put_entry(partition, by, Request::DefinitionChanged { task, version, definition, fired_until: None }, at);
     }
 
+    fn refer(&mut self, task: TaskId) {
+        self.references.retain(|(_, to), _| *to != task);
+        let name = &self.names_of[&task];
+        let (named, partition) = (&self.names[name], self.partition_of(name));
+        let chains = self.definition(task, named.version).and_then(|definition| definition.chains.clone()).unwrap_or_default();
+        for chain in chains.iter() {
+            // Whether it is there was checked before.
+            let Some(from) = self.names.get(&chain.task).map(|named| named.task) else { continue };
+            self.references.insert((from, task), Reference { from, to: task, partition, on: chain.on });
+        }
+    }
+
+    /// The tasks whose ends make this one fire.
+    pub(crate) fn referring_to(&self, task: TaskId) -> BTreeSet<TaskId> {
+        self.references.keys().filter(|(_, to)| *to == task).map(|(from, _)| *from).collect()
+    }
+
+    /// What the ends of a task make fire.
+    pub(crate) fn references_of(&self, task: TaskId) -> Vec<Reference> {
+        self.references.range((task, TaskId(0))..=(task, TaskId(u64::MAX))).map(|(_, reference)| reference.clone()).collect()
+    }
+
     fn commit(&mut self, batch: &Batch) {
         for check in &batch.leases {
             let lease = self.lease_mut(check.partition);
@@ -285,7 +324,7 @@ impl Data {
         }
         for row in &batch.inserts {
             self.firings.insert((InstanceCursor::of(row), row.id));
-            if row.ordinal != 0 {
+            if row.ordinal != 0 && row.part == Part::WHOLE {
                 self.by_ordinal.insert((row.ordinal, row.run, row.id));
             }
             self.put_row(row.clone());
@@ -295,7 +334,7 @@ impl Data {
             if let Some(stored) = self.instances.get(&row.id) {
                 // An update changes what happens to an instance, never what it is.
                 (row.task, row.version, row.fire_time) = (stored.task, stored.version, stored.fire_time);
-                (row.ordinal, row.run, row.origin) = (stored.ordinal, stored.run, stored.origin);
+                (row.ordinal, row.run, row.part, row.origin) = (stored.ordinal, stored.run, stored.part, stored.origin);
                 (row.payload, row.key) = (stored.payload.clone(), stored.key.clone());
             }
             self.put_row(row);
@@ -309,6 +348,9 @@ impl Data {
             self.outputs.insert((output.instance, output.attempt), output.output.clone());
         }
         self.occurrences.extend(batch.occurrences.iter().cloned());
+        for message in &batch.messages {
+            self.put_entry(message.partition, &message.by, Request::Notice(message.notice.clone()), message.at);
+        }
         for id in &batch.applied {
             self.inbox.remove(id);
         }

@@ -1,6 +1,6 @@
 //! A primary with a clock of its own, a replica behind it, failover, and the history of what was carried out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, Renewal, Snapshot};
@@ -242,14 +242,22 @@ impl Database {
             self.record(at, What::CommitRefused { replica: batch.replica.clone(), is_lease, reason });
             return Err(refusal);
         }
+        let first = self.data.last_entry().0 + 1;
         self.write(at, Write::Commit(batch.clone()), Some(What::Committed(batch.clone())));
+        for (entry, message) in (first..).zip(&batch.messages) {
+            let (entry, partition, notice) = (InboxId(entry), message.partition, message.notice.clone());
+            self.record(at, What::Noticed { entry, partition, notice });
+        }
         Ok(())
     }
 
     /// Writes a version of a task, `None`: its removal.
     pub fn define(&mut self, at: u64, name: &Arc<str>, definition: Option<Arc<TaskDefinition>>) -> InboxId {
         let text = |text: &str| Arc::from(text);
-        self.define_as(at, name, &text("plan"), &text("client"), definition.as_ref().map(|_| text("{}")), definition)
+        let by = text("client");
+        let entry = self.define_as(at, name, &text("plan"), &by, definition.as_ref().map(|_| text("{}")), definition);
+        self.refer(at, std::slice::from_ref(name), &by);
+        entry
     }
 
     /// Writes a version of a task with its document.
@@ -278,10 +286,16 @@ impl Database {
     /// Makes the tasks of `source` be these documents, or only says what that would change.
     pub fn apply(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, documents: &[TaskDocument], dry_run: bool) -> Applied {
         let (changes, applied) = self.data.compare(source, documents);
-        if dry_run {
+        if dry_run || !applied.refused.is_empty() {
             return applied;
         }
+        let mut changed = Vec::new();
         for change in changes {
+            match &change {
+                Change::Version(task) => changed.push(task.definition.name.clone()),
+                Change::Removal(name) => changed.push(name.clone()),
+                Change::TakeOver(_) => {}
+            }
             match change {
                 Change::Version(task) => {
                     let (document, definition) = (Some(task.document.clone()), Some(task.definition.clone()));
@@ -291,7 +305,26 @@ impl Database {
                 Change::TakeOver(name) => self.write(at, Write::TakeOver { name, source: source.clone() }, None),
             }
         }
+        self.refer(at, &changed, by);
         applied
+    }
+
+    /// Which tasks' ends make these fire has changed: writes it, and tells the owners of those that end.
+    fn refer(&mut self, at: u64, changed: &[Arc<str>], by: &Arc<str>) {
+        let mut concerned = BTreeSet::new();
+        for name in changed {
+            let task = self.data.names[name].task;
+            concerned.extend(self.data.referring_to(task));
+            self.write(at, Write::Refer { task }, None);
+            concerned.extend(self.data.referring_to(task));
+        }
+        let mut concerned: Vec<_> = concerned.into_iter().map(|task| (self.data.partition_of(&self.data.names_of[&task]), task)).collect();
+        concerned.sort_unstable();
+        for (_, task) in concerned {
+            let entry = InboxId(self.data.last_entry().0 + 1);
+            let write = Write::TellReferences { task, by: by.clone(), at: self.clock(at) };
+            self.write(at, write, Some(What::ReferencesChanged { entry, task }));
+        }
     }
 
     /// Fires a task by hand. A repeated call is answered as one also where the task is gone by then.

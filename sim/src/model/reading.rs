@@ -40,7 +40,9 @@ impl Data {
             let row = &self.instances[instance];
             Some((row.clone(), definition(row.task, row.version)?))
         });
-        Snapshot { tasks: tasks.collect(), instances: live.collect() }
+        let references = self.references.values();
+        let own = references.filter(|reference| self.partition_of(&self.names_of[&reference.from]) == partition);
+        Snapshot { tasks: tasks.collect(), instances: live.collect(), references: own.cloned().collect() }
     }
 
     pub(crate) fn read_inbox(
@@ -96,7 +98,13 @@ impl Reader<'_> {
                 let fired_until = self.data.tasks.get(task).and_then(|stored| stored.fired_until);
                 Some(Request::DefinitionChanged { task: *task, version, definition, fired_until })
             }
-            Request::Trigger { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
+            Request::Notice(notice) => {
+                let goes_on = notice.task().is_none_or(|task| self.standing(task) == Standing::Understood);
+                goes_on.then(|| entry.request.clone())
+            }
+            Request::Trigger { task, .. } | Request::ReferencesChanged { task, .. } => {
+                (self.standing(*task) == Standing::Understood).then(|| entry.request.clone())
+            }
             Request::Cancel { instance, .. } => {
                 let row = self.data.instances.get(instance);
                 let goes_on =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_core::definition::{TaskDefinition, Trigger};
-use punctual_core::instance::{Cause, Origin};
+use punctual_core::instance::Cause;
 use punctual_core::protocol::End;
 use punctual_spec::duration;
 use punctual_spec::spec::{self, TaskSpec};
@@ -60,7 +60,7 @@ fn numbers(facts: &Facts, task: &TaskFacts) -> Numbers {
     for instance in instances.iter().filter(|instance| instance.state.is_terminal()) {
         *states.entry(instance.state.name().to_owned()).or_insert(0) += 1;
     }
-    let by_hand = instances.iter().filter(|instance| instance.origin == Origin::Manual).count() as u64;
+    let by_hand = instances.iter().filter(|instance| !instance.origin.is_own()).count() as u64;
     let fired = instances.len() as u64;
     let attempts = || instances.iter().flat_map(|instance| &instance.attempts);
     let expected = task.expected(facts).map_or(fired + dropped.values().sum::<u64>(), |expected| expected + by_hand);

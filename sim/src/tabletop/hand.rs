@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
+use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
 use punctual_core::inbox::Submission;
 use punctual_core::instance::{InstanceRow, State};
@@ -32,16 +32,7 @@ const SLOTS: u32 = 4;
 
 /// A task with all defaults.
 pub fn task(name: &str, trigger: Trigger) -> TaskDefinition {
-    TaskDefinition {
-        name: Arc::from(name),
-        enabled: true,
-        trigger,
-        handler: Handler { name: Arc::from("command"), config: Arc::from("{}") },
-        payload: None,
-        policies: Arc::default(),
-        idempotent: true,
-        band: Band::Normal,
-    }
+    TaskDefinition::new(name, trigger, Handler { name: Arc::from("command"), config: Arc::from("{}") })
 }
 
 /// Every so many seconds.

@@ -73,7 +73,7 @@ fn tell_task(story: &mut Story, task: usize, fires: &[u64], draw: &mut Draw) {
     let definition = story.tasks[task].definition.clone();
     let handler = story.plan.tasks[task].handler.clone();
     let service = handler.downstream.as_deref().map(|name| story.plan.downstreams().iter().position(|other| *other == name).unwrap());
-    let policies = *definition.policies;
+    let policies = &definition.policies;
     let by_hand = !matches!(definition.trigger, Trigger::Cron(_) | Trigger::FixedRate { .. } | Trigger::FixedDelay { .. });
     let cause = if by_hand { Cause::Triggered } else { Cause::Fired };
     let mut ends: Vec<u64> = Vec::new();

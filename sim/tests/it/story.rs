@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, InstanceUpdate, LeaseCheck, TaskWrite};
-use punctual_core::definition::{Band, Handler, Policies, TaskDefinition, Trigger};
+use punctual_core::definition::{Handler, Policies, TaskDefinition, Trigger};
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::ordinal_of;
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::protocol::End;
 use punctual_core::time::{Millis, Timestamp};
@@ -48,16 +48,7 @@ pub(crate) struct Story {
 
 /// A task that fires by hand only, with all defaults.
 pub(crate) fn manual(name: &str) -> TaskDefinition {
-    TaskDefinition {
-        name: Arc::from(name),
-        enabled: true,
-        trigger: Trigger::Manual,
-        handler: Handler { name: Arc::from("command"), config: Arc::from("{}") },
-        payload: None,
-        policies: Arc::default(),
-        idempotent: true,
-        band: Band::Normal,
-    }
+    TaskDefinition::new(name, Trigger::Manual, Handler { name: Arc::from("command"), config: Arc::from("{}") })
 }
 
 /// A task with this trigger.
@@ -225,6 +216,9 @@ impl Story {
             fire_time,
             ordinal,
             run: 1,
+            part: Part::WHOLE,
+            links: None,
+            result: None,
             origin,
             state: State::Created,
             fence: Fence(0),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_core::batch::{Batch, InstanceUpdate};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
@@ -91,6 +91,9 @@ impl Story {
             fire_time: self.wall(fire_ms),
             ordinal: if origin == Origin::Manual { self.sequence } else { 0 },
             run: 1,
+            part: Part::WHOLE,
+            links: None,
+            result: None,
             origin,
             state,
             fence: Fence(0),

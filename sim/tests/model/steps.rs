@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, Renewal, TaskWrite};
+use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Message, Output, Renewal, TaskWrite};
 use punctual_core::ids::{Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
-use punctual_core::inbox::{InboxEntry, Request, Submission, ordinal_of};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
+use punctual_core::inbox::{InboxEntry, Notice, Request, Submission, ordinal_of};
+use punctual_core::instance::{Cause, InstanceRow, Links, Origin, Part as FiringPart, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{InstanceCursor, InstanceFilter, LeaseAnswer};
@@ -89,12 +89,13 @@ pub(crate) enum Step {
 /// Something that a batch says.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    Insert { task: usize, slot: i64, ordinal: u64, run: u32, version: u32, state: usize, key: Option<usize> },
+    Insert { task: usize, slot: i64, ordinal: u64, run: u32, shard: Option<u32>, version: u32, state: usize, key: Option<usize> },
     Update { instance: usize, state: usize, new_fence: bool },
     ApplyEntries(usize),
     Cursor { task: usize, next_fire: Option<i64>, fired_until: Option<i64> },
     Occurrence { task: usize, slot: i64, outcome: usize },
     Output { instance: usize, attempt: u32, text: usize },
+    Message { task: usize, hops: u32, payload: Option<usize> },
 }
 
 /// What is wrong with a batch.
@@ -144,8 +145,11 @@ fn any_part() -> impl Strategy<Value = Part> {
     let key = proptest::option::of(0..TEXTS.len());
     let slot = 0..6_i64;
     prop_oneof![
-        4 => (task.clone(), slot.clone(), 0..3_u64, 1..3_u32, 1..4_u32, 0..State::ALL.len(), key)
-            .prop_map(|(task, slot, ordinal, run, version, state, key)| Part::Insert { task, slot, ordinal, run, version, state, key }),
+        4 => (task.clone(), slot.clone(), 0..3_u64, (1..3_u32, proptest::option::of(0..3_u32)), 1..4_u32, 0..State::ALL.len(), key.clone())
+            .prop_map(|(task, slot, ordinal, (run, shard), version, state, key)| {
+                Part::Insert { task, slot, ordinal, run, shard, version, state, key: key.filter(|_| shard.is_none()) }
+            }),
+        1 => (task.clone(), 0..9_u32, key).prop_map(|(task, hops, payload)| Part::Message { task, hops, payload }),
         4 => (any::<usize>(), 0..State::ALL.len(), any::<bool>())
             .prop_map(|(instance, state, new_fence)| Part::Update { instance, state, new_fence }),
         4 => (1..20_usize).prop_map(Part::ApplyEntries),
@@ -369,13 +373,17 @@ impl World {
     fn say(&mut self, batch: &mut Batch, index: usize, part: Part) {
         let at = |slot: i64| Timestamp(START.0 + slot * 1_000);
         match part {
-            Part::Insert { task, slot, ordinal, run, version, state, key } => {
+            Part::Insert { task, slot, ordinal, run, shard, version, state, key } => {
                 let (task, partition) = self.task(task);
                 // No two tasks and fire times have an ordinal in common.
                 let ordinal = if ordinal == 0 { 0 } else { ordinal_of(InboxId(task.0 * 10 + slot as u64), ordinal as usize) };
                 let row = self.row(partition, task, at(slot));
                 let (state, version) = (State::ALL[state], Version(version));
-                batch.inserts.push(InstanceRow { ordinal, run, version, state, key: key.map(|key| TEXTS[key].into()), ..row });
+                let part = shard.map_or(FiringPart::WHOLE, FiringPart::shard);
+                let links = Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), cause: None, hops: 7 };
+                let links = shard.map(|_| Box::new(links));
+                let key = key.map(|key| TEXTS[key].into());
+                batch.inserts.push(InstanceRow { ordinal, run, part, links, version, state, key, ..row });
             }
             Part::Update { instance, state, new_fence } => {
                 let Some(row) = self.instance(instance) else { return };
@@ -383,6 +391,7 @@ impl World {
                 row.state = State::ALL[state];
                 row.attempt += 1;
                 row.payload = Some("not what it is".into());
+                row.result = new_fence.then(|| TEXTS[state % TEXTS.len()].into());
                 if new_fence {
                     row.fence = Fence(self.next());
                 }
@@ -415,6 +424,13 @@ impl World {
                 instance: None,
                 at: self.now,
             }),
+            Part::Message { task, hops, payload } => {
+                let Some(from) = self.believed[index].keys().next().copied() else { return };
+                let (task, partition) = self.task(task);
+                let (cause, payload) = (InstanceId::new(from, 7), payload.map(|text| TEXTS[text].into()));
+                let notice = Notice::Chained { task, cause, hops, payload };
+                batch.messages.push(Message { partition, from, at: self.now, by: "an owner".into(), notice });
+            }
             Part::Output { instance, attempt, text } => {
                 let Some(row) = self.instance(instance) else { return };
                 let output = Output { bytes: TEXTS[text].into(), dropped: text as u64 };
@@ -435,6 +451,9 @@ impl World {
             fire_time,
             ordinal: 0,
             run: 1,
+            part: FiringPart::WHOLE,
+            links: None,
+            result: None,
             origin: Origin::Schedule,
             state,
             fence,

@@ -25,6 +25,8 @@ pub(crate) fn assignment(payload: &str) -> ToWorker {
         version: Version(1),
         fire_time: Timestamp(1_700_000_000_500),
         ordinal: 0,
+        run: 1,
+        shard: None,
         handler: Handler { name: "noop".into(), config: "{}".into() },
         payload: Some(payload.into()),
         timeout: TimeoutPolicy::default(),
@@ -57,6 +59,7 @@ async fn every_kind_of_message_goes_both_ways() {
         code: Some(-1),
         detail: Some("fine".into()),
         output: Output { bytes: vec![0, 255, 10], dropped: 9 },
+        result: Some("{}".into()),
     };
     let upwards = [
         ToScheduler::Heartbeat,

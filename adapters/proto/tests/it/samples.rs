@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::connection::WorkerSide;
 use punctual_proto::convert;
@@ -28,6 +28,8 @@ pub(crate) fn assignment() -> Assignment {
         version: Version(3),
         fire_time: Timestamp(-1),
         ordinal: 9,
+        run: 2,
+        shard: Some(Shard { index: 1, count: 3, key: Some(Arc::from("eu")) }),
         handler: Handler { name: Arc::from("command"), config: Arc::from(r#"{"shell":"true"}"#) },
         payload: Some(Arc::from("payload")),
         timeout: TimeoutPolicy { after: Some(Millis(60_000)), grace: Millis(10_000), action: TimeoutAction::Wait },
@@ -56,6 +58,7 @@ pub(crate) fn report() -> Report {
         code: Some(-9),
         detail: Some(Arc::from("killed")),
         output: Output { bytes: vec![0, 255], dropped: 6 },
+        result: Some(Arc::from("[1]")),
     }
 }
 

@@ -8,8 +8,10 @@ use proptest::prelude::*;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use punctual_core::limits::{
+    DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+};
+use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
 
@@ -52,7 +54,10 @@ fn assignment() -> impl Strategy<Value = Assignment> {
     let fire_time = prop_oneof![Just(Timestamp::MIN.0), Just(Timestamp::MAX.0), Just(0), Timestamp::MIN.0..=Timestamp::MAX.0];
     let numbers = (1..=u32::MAX, 1..=u32::MAX, number(0, u64::MAX), fire_time, number(0, u64::MAX));
     let texts = (name(), name(), text(4_096), option::of(text(PAYLOAD_BYTES_MAX)));
-    (attempt(), numbers, texts, timeout()).prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout)| {
+    let shard = option::of((number(0, 9_999), option::of(text(SHARD_KEY_BYTES_MAX))))
+        .prop_map(|shard| shard.map(|(index, key)| Shard { index: index as u32, count: SHARDS_MAX, key }));
+    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard));
+    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard))| {
         let (attempt, version, task, fire_time, ordinal) = numbers;
         Assignment {
             instance,
@@ -63,6 +68,8 @@ fn assignment() -> impl Strategy<Value = Assignment> {
             version: Version(version),
             fire_time: Timestamp(fire_time),
             ordinal,
+            run,
+            shard,
             handler: Handler { name, config },
             payload,
             timeout,
@@ -87,8 +94,9 @@ fn output() -> impl Strategy<Value = Output> {
 
 fn report() -> impl Strategy<Value = Report> {
     let end = prop::sample::select(vec![End::Succeeded, End::Failed, End::FailedForGood, End::TimedOut, End::Cancelled]);
-    let parts = (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output());
-    parts.prop_map(|((instance, fence), end, code, detail, output)| Report { instance, fence, end, code, detail, output })
+    let parts =
+        (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output(), option::of(text(RESULT_BYTES_MAX)));
+    parts.prop_map(|((instance, fence), end, code, detail, output, result)| Report { instance, fence, end, code, detail, output, result })
 }
 
 fn welcome() -> impl Strategy<Value = ToWorker> {

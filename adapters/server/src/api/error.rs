@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use punctual_core::chains::ChainProblem;
 use punctual_driver::ports::StoreError;
 use serde_json::json;
 
@@ -21,6 +22,8 @@ pub(crate) enum ApiError {
     NoSuchInstance { id: String },
     #[error("{field}: {problem}")]
     BadRequest { field: &'static str, problem: String },
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Chains(Vec<ChainProblem>),
     #[error("the idempotency key was used for another request; use a new one for a new request")]
     KeyTaken,
     #[error("the request's Host is not this machine: the API answers on loopback only, as 127.0.0.1 or localhost")]
@@ -44,6 +47,7 @@ impl ApiError {
             ApiError::NoSuchTask { .. } => "PUN-303",
             ApiError::NoSuchInstance { .. } => "PUN-304",
             ApiError::BadRequest { .. } => "PUN-305",
+            ApiError::Chains(problems) => problems.first().map_or("PUN-305", ChainProblem::code),
             ApiError::KeyTaken => "PUN-306",
             ApiError::ForeignHost => "PUN-307",
             ApiError::ForeignOrigin => "PUN-308",
@@ -56,7 +60,7 @@ impl ApiError {
         match self {
             ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } => StatusCode::NOT_FOUND,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } => StatusCode::BAD_REQUEST,
+            ApiError::BadRequest { .. } | ApiError::Chains(_) => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::KeyTaken => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::ids::{InstanceId, TaskId};
-use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
 use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
@@ -97,8 +97,8 @@ async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<Instanc
 
 /// Where the next page begins. Callers hand it back as it is.
 fn cursor(row: &InstanceRow) -> String {
-    let InstanceCursor { fire_time, task, ordinal, run } = InstanceCursor::of(row);
-    format!("{}_{task}_{ordinal}_{run}", fire_time.0)
+    let InstanceCursor { fire_time, task, ordinal, run, part } = InstanceCursor::of(row);
+    format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 
 fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
@@ -109,8 +109,9 @@ fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
             task: TaskId(parts.next()?.parse().ok()?),
             ordinal: parts.next()?.parse().ok()?,
             run: parts.next()?.parse().ok()?,
+            part: Part(parts.next()?.parse().ok()?),
         };
-        let fits = cursor.task.0 <= i64::MAX as u64 && cursor.ordinal <= i64::MAX as u64;
+        let fits = [cursor.task.0, cursor.ordinal, cursor.part.0].iter().all(|number| *number <= i64::MAX as u64);
         (fits && parts.next().is_none()).then_some(cursor)
     };
     parse().ok_or_else(|| ApiError::BadRequest { field: "before", problem: format!("{text:?} is not the `next` of a page") })

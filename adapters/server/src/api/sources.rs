@@ -53,10 +53,13 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     }
     let by: Arc<str> = Arc::from(asked.by.as_deref().unwrap_or("api"));
     let applied = api.store.apply(Arc::from(source), by, documents, asked.dry_run, api.clock.now().wall).await?;
+    let Applied { created, changed, unchanged, removed, refused } = applied;
+    if !refused.is_empty() {
+        return Err(ApiError::Chains(refused));
+    }
     if !asked.dry_run {
         api.signal();
     }
-    let Applied { created, changed, unchanged, removed } = applied;
     let names = |names: &[Arc<str>]| names.iter().map(|name| json!(&**name)).collect::<Value>();
     Ok(Json(json!({ "created": names(&created), "changed": names(&changed), "unchanged": unchanged, "removed": names(&removed) })))
 }

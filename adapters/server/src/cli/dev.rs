@@ -93,6 +93,10 @@ impl DevArgs {
         let source: Arc<str> = Arc::from("file");
         let by = Arc::from(format!("file {}", self.file.display()));
         let applied = store.apply(source, by, documents.collect(), false, clock.now().wall).await?;
+        if !applied.refused.is_empty() {
+            let problems: Vec<_> = applied.refused.iter().map(ToString::to_string).collect();
+            anyhow::bail!("{}", problems.join("\n"));
+        }
         say(&format!("Punctual {}, time zones {}, database {}", env!("CARGO_PKG_VERSION"), zones.version(), self.db.display()));
         say(&describe(&applied));
 
@@ -186,7 +190,7 @@ fn marker(db: &std::path::Path) -> String {
 }
 
 fn describe(applied: &Applied) -> String {
-    let Applied { created, changed, unchanged, removed } = applied;
+    let Applied { created, changed, unchanged, removed, refused: _ } = applied;
     let mut text = format!("Tasks: {} new, {} changed, {unchanged} unchanged, {} removed", created.len(), changed.len(), removed.len());
     for (label, names) in [("new", created), ("changed", changed), ("removed", removed)] {
         if !names.is_empty() && names.len() <= 20 {

@@ -13,10 +13,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Renewal};
-use punctual_core::definition::{Band, Handler, TaskDefinition, Trigger};
+use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::Request;
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Store, StoreError, TaskDocument};
 
@@ -148,16 +148,8 @@ pub fn decode() -> Decode {
 
 /// A definition as [`decode`] makes it.
 pub fn definition(name: &str, payload: &str) -> TaskDefinition {
-    TaskDefinition {
-        name: name.into(),
-        enabled: true,
-        trigger: Trigger::Manual,
-        handler: Handler { name: "command".into(), config: "{}".into() },
-        payload: Some(payload.into()),
-        policies: Arc::default(),
-        idempotent: true,
-        band: Band::Normal,
-    }
+    let handler = Handler { name: "command".into(), config: "{}".into() };
+    TaskDefinition { payload: Some(payload.into()), ..TaskDefinition::new(name, Trigger::Manual, handler) }
 }
 
 /// A document of the suite's.
@@ -291,6 +283,9 @@ impl Owner {
             fire_time,
             ordinal: 0,
             run: 1,
+            part: Part::WHOLE,
+            links: None,
+            result: None,
             origin: Origin::Schedule,
             state: State::Dispatched,
             fence,

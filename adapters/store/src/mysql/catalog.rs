@@ -5,24 +5,31 @@
 //! from before the first number until the transaction has ended. Applications of documents hold the row `tasks` from their first look on:
 //! what one compares, another one does not change.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use punctual_core::chains::Edge;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
 use punctual_driver::ports::{Submitted, TaskDocument};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
+use sqlx::mysql::MySqlRow;
 
 use crate::codec;
+use crate::codes::Coded;
 use crate::mysql::error::Failure;
-use crate::mysql::rows::text;
+use crate::mysql::owner::references;
+use crate::mysql::rows::{required_text, text};
 use crate::mysql::session::{Answer, Session};
-use crate::mysql::sql::{literal, statements, tuples};
+use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
 
-const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'inbox' FOR UPDATE";
+pub(crate) const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'inbox' FOR UPDATE";
 const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
 
 /// Compares the documents with what is stored. Until the transaction ends nobody else applies any.
@@ -61,7 +68,33 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
     for row in &session.rows(sql).await? {
         planner.made_before(TaskId(row.try_get(0)?), &text(row, 1)?.unwrap_or_default(), Version(row.try_get(2)?));
     }
-    Ok(planner.plan())
+    let mut plan = planner.plan();
+    if plan.may_break_chains() {
+        let edges = stored_edges(session).await?;
+        let names = plan.names_to_look_up(&edges);
+        let there = those_that_exist(session, names).await?;
+        plan.check_chains(edges, there);
+    }
+    Ok(plan)
+}
+
+async fn stored_edges(session: &mut Session) -> Result<Vec<Edge>, Failure> {
+    let sql = "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target \
+               ORDER BY r.task, r.target";
+    let edge = |row: &MySqlRow| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? });
+    session.rows(sql.to_owned()).await?.iter().map(edge).collect()
+}
+
+async fn those_that_exist(session: &mut Session, names: Vec<Arc<str>>) -> Result<FxHashSet<Arc<str>>, Failure> {
+    let mut there = FxHashSet::default();
+    for some in names.chunks(COMPARED_AT_ONCE) {
+        let names = tuples(some, |values, name| values.bytes(name.as_bytes()).done());
+        let sql = format!("SELECT name FROM tasks FORCE INDEX (tasks_by_name) WHERE removed = 0 AND name IN {names}");
+        for row in &session.rows(sql).await? {
+            there.insert(required_text(row, 0)?);
+        }
+    }
+    Ok(there)
 }
 
 /// Writes what differs, each change with its inbox entry. In the transaction that compared.
@@ -75,11 +108,12 @@ pub(crate) async fn write(
 ) -> Result<(), Failure> {
     let last = session.rows("SELECT CAST(COALESCE(MAX(id), 0) AS UNSIGNED) FROM tasks".to_owned()).await?;
     let last: u64 = last.first().ok_or(Failure::Sql(sqlx::Error::RowNotFound))?.try_get(0)?;
-    let created = (last + 1..).zip(&plan.created).map(|(id, (name, document))| Change {
+    let created = (last + 1..).zip(&plan.created).map(|(id, created)| Change {
         task: TaskId(id),
-        name: name.clone(),
+        name: created.name.clone(),
         version: Version(1),
-        document: Some(document.clone()),
+        document: Some(created.document.clone()),
+        chains: created.chains.clone(),
     });
     let created: Vec<_> = created.collect();
     let changes: Vec<_> = created.iter().chain(&plan.changed).chain(&plan.removed).collect();
@@ -114,11 +148,76 @@ pub(crate) async fn write(
             let values = values.unsigned(partition_of(&change.name, partitions).0).expression(now_sql).bytes(by.as_bytes());
             values.unsigned(KIND_DEFINITION).unsigned(change.task.0).unsigned(change.version.0);
         });
+    let concerned = write_references(session, partitions, &changes).await?;
     if !entries.is_empty() {
         session.rows(TAKE_INBOX_TURN.to_owned()).await?;
         session.run_all(entries).await?;
+        tell_references(session, &concerned, by, now_sql).await?;
     }
     Ok(())
+}
+
+/// Writes which tasks' ends make these tasks fire from now on. Answers with the partition and the id of each task of which that has changed.
+async fn write_references(session: &mut Session, partitions: u16, changes: &[&Change]) -> Result<BTreeSet<(u16, u64)>, Failure> {
+    let mut concerned = BTreeSet::new();
+    for some in changes.chunks(STATEMENT_ROWS_MAX) {
+        let targets = list(some.iter().map(|change| change.task.0));
+        let stored =
+            format!("SELECT `partition`, task FROM task_references FORCE INDEX (task_references_by_target) WHERE target IN {targets}");
+        let before = session.rows(stored).await?;
+        for row in &before {
+            concerned.insert((row.try_get(0)?, row.try_get(1)?));
+        }
+        if !before.is_empty() {
+            session.run(format!("DELETE FROM task_references WHERE target IN {targets}")).await?;
+        }
+    }
+    let chains = |change: &&Change| change.chains.clone().unwrap_or_default();
+    let mut names: Vec<_> =
+        changes.iter().flat_map(|change| chains(change).iter().map(|chain| chain.task.clone()).collect::<Vec<_>>()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut ids = FxHashMap::default();
+    for some in names.chunks(COMPARED_AT_ONCE) {
+        let names = tuples(some, |values, name| values.bytes(name.as_bytes()).done());
+        for row in &session.rows(format!("SELECT name, id FROM tasks FORCE INDEX (tasks_by_name) WHERE name IN {names}")).await? {
+            ids.insert(required_text(row, 0)?, row.try_get::<u64, _>(1)?);
+        }
+    }
+    let mut rows = Vec::new();
+    for change in changes {
+        for chain in chains(change).iter() {
+            let id = *ids.get(&chain.task).ok_or(Failure::Sql(sqlx::Error::RowNotFound))?;
+            let (of, target_partition) = (partition_of(&chain.task, partitions).0, partition_of(&change.name, partitions).0);
+            rows.push((of, id, change.task.0, target_partition, chain.on.code()));
+            concerned.insert((of, id));
+        }
+    }
+    let inserts = statements(
+        "INSERT INTO task_references (`partition`, task, target, target_partition, met_by) VALUES ",
+        rows,
+        "",
+        |values, (of, id, target, target_partition, on)| {
+            values.unsigned(of).unsigned(id).unsigned(target).unsigned(target_partition).unsigned(on);
+        },
+    );
+    session.run_all(inserts).await?;
+    Ok(concerned)
+}
+
+/// Tells the owners of tasks what their ends make fire now. The caller has the turn.
+async fn tell_references(session: &mut Session, concerned: &BTreeSet<(u16, u64)>, by: &str, now_sql: &str) -> Result<(), Failure> {
+    let mut entries = Vec::with_capacity(concerned.len());
+    for (partition, task) in concerned {
+        let references = references(session, &format!("`partition` = {partition} AND task = {task}")).await?;
+        entries.push((*partition, *task, codec::pack_references(&references)));
+    }
+    let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
+    let inserts = statements(sql, entries, "", |values, (partition, task, body)| {
+        let values = values.unsigned(partition).expression(now_sql).bytes(by.as_bytes()).unsigned(KIND_REFERENCES);
+        values.unsigned(task).bytes(&body);
+    });
+    session.run_all(inserts).await.map(drop)
 }
 
 /// Begins a transaction, asks `before`, takes the turn of those who write entries and asks `in_turn`, in one message. What both answered.

@@ -17,19 +17,22 @@ use std::sync::Arc;
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId};
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::StoreError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 
+use crate::codec;
 use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
 use crate::guards::Guards;
+use crate::mysql::catalog::TAKE_INBOX_TURN;
 use crate::mysql::error::Failure;
-use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, text};
+use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, put_place, text};
 use crate::mysql::session::{Answer, Connections, Session};
 use crate::mysql::sql::{Many, STATEMENT_ROWS_MAX, Use, list, statements};
 use crate::refusal::{self, Covered, Held};
+use crate::set_aside::KIND_NOTICE;
 
 /// Why a batch was not written.
 enum Stop {
@@ -152,6 +155,7 @@ impl Writer<'_> {
         self.put_tasks(&mut script);
         self.put_occurrences(&mut script);
         self.put_outputs(&mut script, &fire_times);
+        self.put_messages(&mut script);
         let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
         let mut sequences = FxHashMap::default();
@@ -188,6 +192,9 @@ impl Writer<'_> {
         }
         for write in &batch.tasks {
             covered.check(write.partition, || format!("task {}", write.task)).map_err(Stop::Refused)?;
+        }
+        for message in &batch.messages {
+            covered.check(message.from, || format!("a message to partition {}", message.partition)).map_err(Stop::Refused)?;
         }
         Ok(())
     }
@@ -281,7 +288,7 @@ impl Writer<'_> {
         script.put_all(Expected::Any, keys);
         let submissions = statements(
             "INSERT INTO submissions (fire_time, task, ordinal, run) VALUES ",
-            rows.iter().filter(|row| row.ordinal != 0),
+            rows.iter().filter(|row| row.ordinal != 0 && row.part == Part::WHOLE),
             "",
             |values, row| put_firing(values, row).done(),
         );
@@ -367,10 +374,9 @@ impl Writer<'_> {
         let live = Many { table: "live", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, live.deletes(ended, |values, id| values.unsigned(id).done()));
         put_live(script, revived.into_iter());
-        let key = ["state", "fire_time", "task", "ordinal", "run"].map(Use::Match);
+        let key = ["state", "fire_time", "task", "ordinal", "run", "part"].map(Use::Match);
         let no_more = Many { table: "troubled", uses: &key };
-        script
-            .put_all(Expected::Any, no_more.deletes(calmed, |values, (state, row)| put_firing(values.unsigned(state.code()), row).done()));
+        script.put_all(Expected::Any, no_more.deletes(calmed, |values, (state, row)| put_place(values.unsigned(state.code()), row).done()));
         put_troubled(script, troubled.into_iter());
     }
 
@@ -389,15 +395,15 @@ impl Writer<'_> {
         for some in self.batch.updates.chunks(STATEMENT_ROWS_MAX) {
             let ids = list(some.iter().map(|update| update.row.id.0));
             let sql = format!(
-                "SELECT id, state, fence, fire_time, task, ordinal, run FROM instances FORCE INDEX (instances_by_id) WHERE id IN {ids}"
+                "SELECT id, state, fence, fire_time, task, ordinal, run, part FROM instances FORCE INDEX (instances_by_id) WHERE id IN {ids}"
             );
             for row in &self.session.rows(sql).await? {
-                let firing = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+                let firing = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?, row.try_get(7)?);
                 stored.insert(InstanceId(row.try_get(0)?), (rows::coded(row, 1)?, row.try_get(2)?, firing));
             }
         }
         let batch = self.batch;
-        let firing = |row: &InstanceRow| -> (i64, u64, u64, u32) { (row.fire_time.0, row.task.0, row.ordinal, row.run) };
+        let firing = |row: &InstanceRow| -> (i64, u64, u64, u32, u64) { (row.fire_time.0, row.task.0, row.ordinal, row.run, row.part.0) };
         for row in &batch.inserts {
             stored.insert(row.id, (row.state, row.fence.0, firing(row)));
         }
@@ -461,6 +467,24 @@ impl Writer<'_> {
         script.put_all(Expected::Any, inserts);
     }
 
+    /// Writes inbox entries of others. Nearly the last thing of the transaction: it takes the turn of those who write entries, see the
+    /// catalog module.
+    fn put_messages(&self, script: &mut Script) {
+        let inserts = statements(
+            "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ",
+            &self.batch.messages,
+            "",
+            |values, message| {
+                let values = values.unsigned(message.partition.0).signed(message.at.0).bytes(message.by.as_bytes()).unsigned(KIND_NOTICE);
+                values.optional(message.notice.task().map(|task| task.0)).bytes(&codec::pack_notice(&message.notice));
+            },
+        );
+        if !inserts.is_empty() {
+            script.put(Expected::Any, TAKE_INBOX_TURN.to_owned());
+            script.put_all(Expected::Any, inserts);
+        }
+    }
+
     /// The fire times of the instances whose outputs are written.
     async fn fire_times_of_outputs(&mut self) -> Result<FxHashMap<InstanceId, Timestamp>, Stop> {
         let batch = self.batch;
@@ -503,12 +527,12 @@ struct Life<'a> {
 }
 
 fn put_live<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
-    let sql = "INSERT INTO live (id, fire_time, task, ordinal, run) VALUES ";
-    script.put_all(Expected::New, statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.id.0), row).done()));
+    let sql = "INSERT INTO live (id, fire_time, task, ordinal, run, part) VALUES ";
+    script.put_all(Expected::New, statements(sql, rows, "", |values, row| put_place(values.unsigned(row.id.0), row).done()));
 }
 
 fn put_troubled<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
-    let sql = "INSERT INTO troubled (state, fire_time, task, ordinal, run) VALUES ";
-    let inserts = statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.state.code()), row).done());
+    let sql = "INSERT INTO troubled (state, fire_time, task, ordinal, run, part) VALUES ";
+    let inserts = statements(sql, rows, "", |values, row| put_place(values.unsigned(row.state.code()), row).done());
     script.put_all(Expected::Any, inserts);
 }

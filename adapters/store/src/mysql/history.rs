@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Version};
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
@@ -95,21 +95,23 @@ pub(crate) async fn instances(session: &mut Session, filter: &InstanceFilter) ->
     session.rows(instances_sql(filter, task)).await?.iter().map(instance_view).collect()
 }
 
-const WITH_INSTANCE: &str =
-    "STRAIGHT_JOIN instances i ON i.fire_time = d.fire_time AND i.task = d.task AND i.ordinal = d.ordinal AND i.run = d.run";
+const WITH_INSTANCE: &str = "STRAIGHT_JOIN instances i ON i.fire_time = d.fire_time AND i.task = d.task AND i.ordinal = d.ordinal \
+     AND i.run = d.run AND i.part = ";
 
 /// The query for a filter. `d` is the table whose index has the order, `i` has the rows.
 fn instances_sql(filter: &InstanceFilter, task: Option<TaskId>) -> String {
     let state = filter.state.map(Coded::code);
     // Where the rows themselves have the index, they are the driving table.
     let (from, d) = match (state, task) {
-        _ if filter.key.is_some() => (format!("submission_keys d {WITH_INSTANCE}"), "d"),
-        (Some(state), _) if state < LIVE_STATES_END => (format!("live d {WITH_INSTANCE}"), "d"),
+        _ if filter.key.is_some() => (format!("submission_keys d {WITH_INSTANCE} 0"), "d"),
+        (Some(state), _) if state < LIVE_STATES_END => (format!("live d {WITH_INSTANCE} d.part"), "d"),
         (_, Some(_)) => ("instances i FORCE INDEX (instances_by_task)".to_owned(), "i"),
-        (Some(state), None) if state < TROUBLED_STATES_END => (format!("troubled d FORCE INDEX (PRIMARY) {WITH_INSTANCE}"), "d"),
+        (Some(state), None) if state < TROUBLED_STATES_END => (format!("troubled d FORCE INDEX (PRIMARY) {WITH_INSTANCE} d.part"), "d"),
         (_, None) => ("instances i FORCE INDEX (PRIMARY)".to_owned(), "i"),
     };
     let mut sql = format!("SELECT {INSTANCE_COLUMNS}, t.name FROM {from} LEFT JOIN tasks t ON t.id = i.task WHERE TRUE");
+    // Keys are those of whole firings, and their index has no parts.
+    let part_of = if filter.key.is_some() { "i" } else { d };
     // Writing to a String can't fail.
     if let Some(key) = &filter.key {
         let _ = write!(sql, " AND d.submission_key = {}", literal(key.as_bytes()));
@@ -124,19 +126,23 @@ fn instances_sql(filter: &InstanceFilter, task: Option<TaskId>) -> String {
         }
     }
     if let Some(before) = &filter.before {
-        put_before(&mut sql, d, before);
+        put_before(&mut sql, d, part_of, before);
     }
-    let _ = write!(sql, " ORDER BY {d}.fire_time DESC, {d}.task DESC, {d}.ordinal DESC, {d}.run DESC LIMIT {}", filter.limit);
+    let _ = write!(
+        sql,
+        " ORDER BY {d}.fire_time DESC, {d}.task DESC, {d}.ordinal DESC, {d}.run DESC, {part_of}.part DESC LIMIT {}",
+        filter.limit
+    );
     sql
 }
 
 /// What lies behind a place, spelled out: these servers don't search an index by a comparison of rows.
-fn put_before(sql: &mut String, d: &str, before: &InstanceCursor) {
-    let (fire_time, task, ordinal, run) = (before.fire_time.0, before.task.0, before.ordinal, before.run);
+fn put_before(sql: &mut String, d: &str, part_of: &str, before: &InstanceCursor) {
+    let InstanceCursor { fire_time: Timestamp(fire_time), task: TaskId(task), ordinal, run, part: Part(part) } = *before;
     let _ = write!(
         sql,
         " AND {d}.fire_time <= {fire_time} AND ({d}.fire_time < {fire_time} OR {d}.task < {task} OR ({d}.task = {task} AND \
-         ({d}.ordinal < {ordinal} OR ({d}.ordinal = {ordinal} AND {d}.run < {run}))))"
+         ({d}.ordinal < {ordinal} OR ({d}.ordinal = {ordinal} AND ({d}.run < {run} OR ({d}.run = {run} AND {part_of}.part < {part}))))))"
     );
 }
 
@@ -148,7 +154,7 @@ pub(crate) async fn instance(session: &mut Session, id: InstanceId) -> Result<Op
 
 pub(crate) async fn instance_of_submission(session: &mut Session, ordinal: u64) -> Result<Option<InstanceView>, Failure> {
     let sql = format!(
-        "SELECT {INSTANCE_COLUMNS}, t.name FROM submissions d {WITH_INSTANCE} LEFT JOIN tasks t ON t.id = i.task
+        "SELECT {INSTANCE_COLUMNS}, t.name FROM submissions d {WITH_INSTANCE} 0 LEFT JOIN tasks t ON t.id = i.task
          WHERE d.ordinal = {ordinal} ORDER BY d.run LIMIT 1"
     );
     session.rows(sql).await?.first().map(instance_view).transpose()

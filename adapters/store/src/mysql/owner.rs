@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use punctual_core::batch::{Snapshot, TaskRecord};
+use punctual_core::batch::{Reference, Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
@@ -18,7 +18,10 @@ use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+use crate::set_aside::{
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_TRIGGER, Lookup, SetAside, StoredEntry, StoredVersion,
+    read_entry,
+};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -34,7 +37,18 @@ pub(crate) async fn snapshot(
     let mut snapshot = Snapshot::default();
     read_tasks(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
+    snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
     Ok(snapshot)
+}
+
+/// What the ends of tasks make fire, of those tasks that `which` says in SQL.
+pub(crate) async fn references(session: &mut Session, which: &str) -> Result<Vec<Reference>, Failure> {
+    let sql = format!("SELECT task, target, target_partition, met_by FROM task_references WHERE {which} ORDER BY task, target");
+    let reference = |row: &MySqlRow| {
+        let (from, to) = (TaskId(row.try_get(0)?), TaskId(row.try_get(1)?));
+        Ok(Reference { from, to, partition: PartitionId(row.try_get(2)?), on: rows::coded(row, 3)? })
+    };
+    session.rows(sql).await?.iter().map(reference).collect()
 }
 
 async fn read_tasks(
@@ -84,7 +98,7 @@ async fn read_live(
     loop {
         let sql = format!(
             "SELECT {INSTANCE_COLUMNS} FROM live l STRAIGHT_JOIN instances i
-             ON i.fire_time = l.fire_time AND i.task = l.task AND i.ordinal = l.ordinal AND i.run = l.run
+             ON i.fire_time = l.fire_time AND i.task = l.task AND i.ordinal = l.ordinal AND i.run = l.run AND i.part = l.part
              WHERE l.id BETWEEN {from} AND {last} ORDER BY l.id LIMIT {PAGE_ROWS}"
         );
         let found = session.rows(sql).await?;
@@ -145,7 +159,7 @@ pub(crate) struct Inboxes {
     among_others: bool,
 }
 
-/// Reads as [`read_inbox`] does where that takes no snapshot: nothing waits, or nothing but triggers.
+/// Reads as [`read_inbox`] does where that takes no snapshot: nothing waits, or nothing that speaks of documents.
 pub(crate) async fn read_waiting(
     session: &mut Session,
     mut partitions: Vec<PartitionId>,
@@ -165,7 +179,7 @@ pub(crate) async fn read_waiting(
     }
     let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
     let entries = inboxes.entries(session, after, limit).await?;
-    if entries.iter().any(|entry| entry.kind != KIND_TRIGGER) {
+    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES)) {
         return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, TaskWrite};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use punctual_core::inbox::Notice;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::StoreError;
@@ -40,7 +41,7 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, INSTANCE_COLUMNS_COUNT, text};
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::mysql::sql::STATEMENT_ROWS_MAX;
 use crate::mysql::{close, parse, session};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
+use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_TRIGGER};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -92,6 +93,22 @@ pub enum Seen {
         entry: InboxId,
         /// The instance.
         instance: InstanceId,
+    },
+    /// An owner has written to an inbox.
+    Noticed {
+        /// The entry.
+        entry: InboxId,
+        /// Whose inbox.
+        partition: PartitionId,
+        /// What it asks for.
+        notice: Notice,
+    },
+    /// What a task's ends make fire was written to its owner's inbox.
+    ReferencesChanged {
+        /// The entry.
+        entry: InboxId,
+        /// The task.
+        task: TaskId,
     },
     /// A lease was granted.
     LeaseGranted {
@@ -175,6 +192,8 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS recorded (
     submission_key VARBINARY(1024),
     transitions LONGBLOB,
     payload LONGBLOB,
+    part BIGINT UNSIGNED,
+    more LONGBLOB,
     expected_state TINYINT UNSIGNED,
     expected_fence BIGINT UNSIGNED,
     next_fire BIGINT,
@@ -202,7 +221,7 @@ struct Watch {
 }
 
 const INSTANCE: &str = "id, task, version, fire_time, ordinal, run, origin, state, fence, attempt, failures, losses, worker, worker_life, due_at, \
-     submission_key, transitions, payload";
+     submission_key, transitions, payload, part, more";
 const TASK: &str = "`partition`, task, version, next_fire, fired_until";
 const OUTPUT: &str = "attempt, dropped, bytes";
 
@@ -437,7 +456,11 @@ impl Reading<'_> {
             }
         };
         let made_at = match seen {
-            Seen::Defined { .. } | Seen::Submitted { .. } | Seen::CancelSubmitted { .. } => Some(Timestamp(row.try_get("made_at")?)),
+            Seen::Defined { .. }
+            | Seen::Submitted { .. }
+            | Seen::CancelSubmitted { .. }
+            | Seen::Noticed { .. }
+            | Seen::ReferencesChanged { .. } => Some(Timestamp(row.try_get("made_at")?)),
             _ => None,
         };
         self.done.push((number, Logged { at_micros, made_at, seen }));
@@ -490,6 +513,11 @@ impl Reading<'_> {
                 let (instance, _) = codec::cancel(row.try_get("body")?)?;
                 Ok(Seen::CancelSubmitted { entry, instance })
             }
+            KIND_NOTICE => {
+                let task = TaskId(optional(row, "task")?.unwrap_or_default());
+                Ok(Seen::Noticed { entry, partition: partition(row)?, notice: codec::notice(task, row.try_get("body")?)? })
+            }
+            KIND_REFERENCES => Ok(Seen::ReferencesChanged { entry, task: task(row)? }),
             _ => Err(Malformed("an entry's kind is unknown").into()),
         }
     }

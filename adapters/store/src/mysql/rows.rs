@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_core::batch::InstanceUpdate;
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::instance::{InstanceRow, WorkerRef};
+use punctual_core::instance::{InstanceRow, Part, WorkerRef};
 use punctual_core::time::Timestamp;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -17,13 +17,13 @@ use crate::mysql::sql::{Use, Values};
 
 /// The columns that [`instance`] reads, of a table called `i`, in its order.
 pub(crate) const INSTANCE_COLUMNS: &str = "i.id, i.task, i.version, i.fire_time, i.ordinal, i.run, i.origin, i.state, i.fence, \
-     i.attempt, i.failures, i.losses, i.worker, i.worker_life, i.due_at, i.submission_key, i.transitions, i.payload";
+     i.attempt, i.failures, i.losses, i.worker, i.worker_life, i.due_at, i.submission_key, i.transitions, i.payload, i.part, i.more";
 /// How many that is.
-pub(crate) const INSTANCE_COLUMNS_COUNT: usize = 18;
+pub(crate) const INSTANCE_COLUMNS_COUNT: usize = 20;
 
 /// Goes before the rows of [`put_instance`].
 pub(crate) const INSERT_INSTANCES: &str = "INSERT INTO instances (id, task, version, fire_time, ordinal, run, origin, state, fence, attempt, \
-     failures, losses, worker, worker_life, due_at, submission_key, transitions, payload) VALUES ";
+     failures, losses, worker, worker_life, due_at, submission_key, transitions, payload, part, more) VALUES ";
 
 /// Writes a row.
 pub(crate) fn put_instance(values: &mut Values<'_>, row: &InstanceRow, packed: &mut Vec<u8>) {
@@ -47,17 +47,20 @@ pub(crate) fn put_instance(values: &mut Values<'_>, row: &InstanceRow, packed: &
         .at(row.due_at)
         .text(row.key.as_deref())
         .bytes(packed)
-        .text(row.payload.as_deref());
+        .text(row.payload.as_deref())
+        .unsigned(row.part.0)
+        .optional_bytes(codec::pack_more(row).as_deref());
 }
 
 /// What the values of [`put_change`] are for. Only what may change is written, and only where the row is as expected.
-pub(crate) fn change_uses(guards: Guards) -> [Use; 16] {
+pub(crate) fn change_uses(guards: Guards) -> [Use; 18] {
     let guarded = |is_there: bool, column| if is_there { Use::Match(column) } else { Use::Ignore };
     [
         Use::Match("fire_time"),
         Use::Match("task"),
         Use::Match("ordinal"),
         Use::Match("run"),
+        Use::Match("part"),
         Use::Match("id"),
         guarded(guards.instance_state, "state"),
         guarded(guards.instance_fence, "fence"),
@@ -70,6 +73,7 @@ pub(crate) fn change_uses(guards: Guards) -> [Use; 16] {
         Use::Set("worker_life"),
         Use::Set("due_at"),
         Use::Set("transitions"),
+        Use::Set("more"),
     ]
 }
 
@@ -78,7 +82,7 @@ pub(crate) fn put_change(values: &mut Values<'_>, update: &InstanceUpdate, packe
     let row = &update.row;
     packed.clear();
     codec::put_transitions(packed, &row.transitions);
-    put_firing(values, row)
+    put_place(values, row)
         .unsigned(row.id.0)
         .unsigned(update.expected_state.code())
         .unsigned(update.expected_fence.0)
@@ -90,10 +94,16 @@ pub(crate) fn put_change(values: &mut Values<'_>, update: &InstanceUpdate, packe
         .text(row.worker.as_ref().map(|worker| &*worker.id.0))
         .optional(row.worker.as_ref().map(|worker| worker.life.0))
         .at(row.due_at)
-        .bytes(packed);
+        .bytes(packed)
+        .optional_bytes(codec::pack_more(row).as_deref());
 }
 
-/// Writes the firing that an instance is.
+/// Writes which part of which firing an instance is: its primary key.
+pub(crate) fn put_place<'a, 'b>(values: &'a mut Values<'b>, row: &InstanceRow) -> &'a mut Values<'b> {
+    put_firing(values, row).unsigned(row.part.0)
+}
+
+/// Writes the firing that an instance is, or is a part of.
 pub(crate) fn put_firing<'a, 'b>(values: &'a mut Values<'b>, row: &InstanceRow) -> &'a mut Values<'b> {
     values.signed(row.fire_time.0).unsigned(row.task.0).unsigned(row.ordinal).unsigned(row.run)
 }
@@ -104,6 +114,7 @@ pub(crate) fn instance(row: &MySqlRow) -> Result<InstanceRow, Failure> {
         (Some(id), Some(life)) => Some(WorkerRef { id: WorkerId(id), life: WorkerLife(life) }),
         _ => None,
     };
+    let (links, result) = codec::more(row.try_get(19)?)?;
     Ok(InstanceRow {
         id: InstanceId(row.try_get(0)?),
         task: TaskId(row.try_get(1)?),
@@ -122,6 +133,9 @@ pub(crate) fn instance(row: &MySqlRow) -> Result<InstanceRow, Failure> {
         key: text(row, 15)?,
         transitions: codec::transitions(row.try_get(16)?)?,
         payload: text(row, 17)?,
+        part: Part(row.try_get(18)?),
+        links,
+        result,
     })
 }
 

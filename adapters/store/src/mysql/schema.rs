@@ -1,7 +1,8 @@
 //! The schema, its versions, and how a database is brought to the newest.
 //!
 //! `schema_version` has a row for each script of [`MIGRATIONS`] that was run. DDL commits by itself on these servers, so a script is run
-//! statement by statement and each statement can be run again (`IF NOT EXISTS`); its row is written last. Whoever migrates holds a named
+//! statement by statement and each statement can be run again (`IF NOT EXISTS`, or what adds a column that is there by now is left out:
+//! MySQL has no `IF NOT EXISTS` for columns); its row is written last. Whoever migrates holds a named
 //! lock, so replicas that start at once do it one after another. A script, once released, is never edited.
 //!
 //! Names, keys and other text are bytes: no collation may call two names the same. Enum values are stored as the numbers of the `codes`
@@ -19,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1];
+const MIGRATIONS: &[&[&str]] = &[V1, V2];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -196,6 +197,24 @@ const V1: &[&str] = &[
     "INSERT IGNORE INTO gate (name) VALUES ('inbox'), ('tasks')",
 ];
 
+// Parts of firings, and what the ends of tasks make fire. task_references is by the partition of the task that ends, whose owner reads it.
+const V2: &[&str] = &[
+    "ALTER TABLE instances ADD COLUMN part BIGINT UNSIGNED NOT NULL DEFAULT 0, ADD COLUMN more LONGBLOB,
+        DROP PRIMARY KEY, ADD PRIMARY KEY (fire_time, task, ordinal, run, part)",
+    "ALTER TABLE live ADD COLUMN part BIGINT UNSIGNED NOT NULL DEFAULT 0",
+    "ALTER TABLE troubled ADD COLUMN part BIGINT UNSIGNED NOT NULL DEFAULT 0,
+        DROP PRIMARY KEY, ADD PRIMARY KEY (state, fire_time, task, ordinal, run, part)",
+    "CREATE TABLE IF NOT EXISTS task_references (
+        `partition` SMALLINT UNSIGNED NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        target BIGINT UNSIGNED NOT NULL,
+        target_partition SMALLINT UNSIGNED NOT NULL,
+        met_by TINYINT UNSIGNED NOT NULL,
+        PRIMARY KEY (`partition`, task, target),
+        KEY task_references_by_target (target)
+    ) ENGINE = InnoDB",
+];
+
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;
     Ok(())
@@ -253,7 +272,9 @@ async fn apply(connection: &mut MySqlConnection, found: u32, partitions: u16) ->
         let now = number(connection, "SELECT CAST(UNIX_TIMESTAMP() AS SIGNED) * 1000".to_owned()).await?.unwrap_or(0);
         let months = months::definitions(now);
         for statement in *script {
-            run(connection, statement.replace("{months}", &months)).await?;
+            if !has_added_column(connection, statement).await? {
+                run(connection, statement.replace("{months}", &months)).await?;
+            }
         }
         if version == 1 {
             lay_out(connection, partitions).await?;
@@ -263,6 +284,21 @@ async fn apply(connection: &mut MySqlConnection, found: u32, partitions: u16) ->
     let laid_out = number(connection, "SELECT value FROM meta WHERE name = 'partitions'".to_owned()).await?;
     let laid_out = laid_out.and_then(|partitions| u16::try_from(partitions).ok());
     laid_out.ok_or(Failure::Malformed(crate::codec::Malformed("the number of partitions is not there")))
+}
+
+/// Whether a statement adds a column that is there: it was run before, by a migration that was broken off behind it.
+async fn has_added_column(connection: &mut MySqlConnection, statement: &str) -> Result<bool, Failure> {
+    let mut words = statement.split_whitespace();
+    let (Some("ALTER"), Some("TABLE"), Some(table), Some("ADD"), Some("COLUMN"), Some(column)) =
+        (words.next(), words.next(), words.next(), words.next(), words.next(), words.next())
+    else {
+        return Ok(false);
+    };
+    let sql = format!(
+        "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.columns
+         WHERE table_schema = DATABASE() AND table_name = '{table}' AND column_name = '{column}'"
+    );
+    Ok(number(connection, sql).await?.is_some_and(|count| count > 0))
 }
 
 /// Fixes the number of partitions, in one transaction.

@@ -60,11 +60,15 @@ impl Values<'_> {
         self
     }
 
-    pub(crate) fn text(&mut self, text: Option<&str>) -> &mut Self {
-        match text {
-            Some(text) => self.bytes(text.as_bytes()),
+    pub(crate) fn optional_bytes(&mut self, bytes: Option<&[u8]>) -> &mut Self {
+        match bytes {
+            Some(bytes) => self.bytes(bytes),
             None => self.null(),
         }
+    }
+
+    pub(crate) fn text(&mut self, text: Option<&str>) -> &mut Self {
+        self.optional_bytes(text.map(str::as_bytes))
     }
 
     /// An expression, as it is.

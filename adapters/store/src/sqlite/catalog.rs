@@ -3,19 +3,25 @@
 //! An application first compares, on a reading connection, and writes only what differs. Nobody else writes tasks: the process has the
 //! database to itself and applications take turns. A start with a million unchanged tasks therefore holds no commit up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use punctual_core::batch::Reference;
+use punctual_core::chains::Edge;
+use punctual_core::definition::Chain;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
+use rustc_hash::FxHashSet;
 
 use crate::codec;
+use crate::codes::Coded;
 use crate::plan::{Plan, Planner, StoredTask, request_hash};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_TRIGGER};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
-use crate::sqlite::rows::{text, unsigned};
+use crate::sqlite::rows::{coded, text, unsigned};
 
 /// Compares the documents with what is stored.
 pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument]) -> rusqlite::Result<Plan> {
@@ -45,7 +51,31 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
     while let Some(row) = found.next()? {
         planner.made_before(TaskId(unsigned(row, 0)?), row.get_ref(1)?.as_str()?, Version(row.get(2)?));
     }
-    Ok(planner.plan())
+    let mut plan = planner.plan();
+    if plan.may_break_chains() {
+        let edges = stored_edges(&connection)?;
+        let there = those_that_exist(&connection, plan.names_to_look_up(&edges))?;
+        plan.check_chains(edges, there);
+    }
+    Ok(plan)
+}
+
+fn stored_edges(connection: &Connection) -> rusqlite::Result<Vec<Edge>> {
+    let mut stored = connection.prepare_cached(
+        "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target ORDER BY r.task, r.target",
+    )?;
+    stored.query_map([], |row| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? }))?.collect()
+}
+
+fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
+    let mut there = FxHashSet::default();
+    let mut named = connection.prepare_cached("SELECT 1 FROM tasks WHERE name = ?1 AND removed = 0")?;
+    for name in names {
+        if named.exists([&*name])? {
+            there.insert(name);
+        }
+    }
+    Ok(there)
 }
 
 /// Writes what differs, each change with its inbox entry, in one transaction.
@@ -57,11 +87,13 @@ pub(crate) fn write(connection: &Connection, partitions: u16, source: &str, by: 
             .prepare_cached("INSERT INTO task_versions (task, version, created_at, created_by, document) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let mut entry =
             connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
-        for (name, document) in &plan.created {
-            let partition = partition_of(name, partitions);
-            let id = task.insert(params![&**name, partition.0, source, now.0])?;
-            version.execute(params![id, 1, now.0, by, &**document])?;
+        let mut chains = Vec::new();
+        for created in &plan.created {
+            let partition = partition_of(&created.name, partitions);
+            let id = task.insert(params![&*created.name, partition.0, source, now.0])?;
+            version.execute(params![id, 1, now.0, by, &*created.document])?;
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, 1])?;
+            chains.push((id, partition, created.chains.as_deref().unwrap_or_default()));
         }
         let mut change =
             connection.prepare_cached("UPDATE tasks SET version = ?2, source = ?3, removed = ?4, updated_at = ?5 WHERE id = ?1")?;
@@ -71,13 +103,53 @@ pub(crate) fn write(connection: &Connection, partitions: u16, source: &str, by: 
             version.execute(params![id, changed.version.0, now.0, by, changed.document.as_deref()])?;
             let partition = partition_of(&changed.name, partitions);
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, changed.version.0])?;
+            chains.push((id, partition, changed.chains.as_deref().unwrap_or_default()));
         }
+        write_references(connection, &chains, by, now)?;
         let mut take_over = connection.prepare_cached("UPDATE tasks SET source = ?2 WHERE id = ?1")?;
         for id in &plan.taken_over {
             take_over.execute(params![id.0.cast_signed(), source])?;
         }
         Ok(())
     })
+}
+
+/// Writes which tasks' ends make these tasks fire from now on, and tells the owners of those that end.
+fn write_references(connection: &Connection, tasks: &[(i64, PartitionId, &[Chain])], by: &str, now: Timestamp) -> rusqlite::Result<()> {
+    let mut concerned = BTreeSet::new();
+    let mut forget = connection.prepare_cached("DELETE FROM task_references WHERE target = ?1 RETURNING partition, task")?;
+    let mut named = connection.prepare_cached("SELECT id, partition FROM tasks WHERE name = ?1")?;
+    let mut insert = connection
+        .prepare_cached("INSERT INTO task_references (partition, task, target, target_partition, met_by) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?));
+    for (task, partition, chains) in tasks {
+        let before = forget.query_map([task], place)?.collect::<rusqlite::Result<Vec<_>>>()?;
+        concerned.extend(before);
+        for chain in *chains {
+            let (id, of) = named.query_row([&*chain.task], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?)))?;
+            insert.execute(params![of, id, task, partition.0, chain.on.code()])?;
+            concerned.insert((of, id));
+        }
+    }
+    let mut entry = connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for (partition, task) in concerned {
+        let references = references(connection, PartitionId(partition), Some(TaskId(task.cast_unsigned())))?;
+        entry.execute(params![partition, now.0, by, KIND_REFERENCES, task, codec::pack_references(&references)])?;
+    }
+    Ok(())
+}
+
+/// What the ends of a partition's tasks make fire, or of one of them.
+pub(crate) fn references(connection: &Connection, partition: PartitionId, of: Option<TaskId>) -> rusqlite::Result<Vec<Reference>> {
+    let mut stored = connection.prepare_cached(
+        "SELECT task, target, target_partition, met_by FROM task_references
+         WHERE partition = ?1 AND (?2 IS NULL OR task = ?2) ORDER BY task, target",
+    )?;
+    let reference = |row: &rusqlite::Row<'_>| {
+        let (from, to) = (TaskId(unsigned(row, 0)?), TaskId(unsigned(row, 1)?));
+        Ok(Reference { from, to, partition: PartitionId(row.get(2)?), on: coded(row, 3)? })
+    };
+    stored.query_map(params![partition.0, of.map(|task| task.0.cast_signed())], reference)?.collect()
 }
 
 /// Puts a manual trigger into the inbox, once a key.

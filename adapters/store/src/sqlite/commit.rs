@@ -11,9 +11,11 @@ use punctual_core::ids::{InstanceId, PartitionId, ReplicaId};
 use punctual_core::instance::State;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
 
+use crate::codec;
 use crate::codes::Coded;
 use crate::guards::Guards;
 use crate::refusal::{self, Covered, Held};
+use crate::set_aside::KIND_NOTICE;
 use crate::sqlite::rows::{self, INSERT_INSTANCE, update_instance_sql};
 
 /// Why a batch was not written.
@@ -92,6 +94,7 @@ impl Writer<'_> {
         self.write_tasks(batch)?;
         self.write_occurrences(batch)?;
         self.write_outputs(batch)?;
+        self.write_messages(batch)?;
         self.remove_applied(batch)
     }
 
@@ -217,6 +220,23 @@ impl Writer<'_> {
                 written.attempt,
                 written.output.dropped.cast_signed(),
                 &*written.output.bytes
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_messages(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut insert =
+            self.connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        for message in &batch.messages {
+            self.check_covered(message.from, || format!("a message to partition {}", message.partition))?;
+            insert.execute(params![
+                message.partition.0,
+                message.at.0,
+                &*message.by,
+                KIND_NOTICE,
+                message.notice.task().map(|task| task.0.cast_signed()),
+                codec::pack_notice(&message.notice)
             ])?;
         }
         Ok(())

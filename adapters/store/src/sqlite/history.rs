@@ -116,12 +116,12 @@ fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Ve
         }
     }
     if let Some(before) = filter.before {
-        sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run) < (?, ?, ?, ?)");
+        sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run, i.part) < (?, ?, ?, ?, ?)");
         let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
         let fire_time = before.fire_time.0;
-        values.extend([fire_time, task, ordinal, i64::from(before.run)].map(Value::from));
+        values.extend([fire_time, task, ordinal, i64::from(before.run), before.part.0.cast_signed()].map(Value::from));
     }
-    sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC LIMIT ?");
+    sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC, i.part DESC LIMIT ?");
     values.push(sql_limit(filter.limit).into());
     (sql, values)
 }
@@ -132,7 +132,7 @@ pub(crate) fn instance(connection: &Connection, id: InstanceId) -> rusqlite::Res
 }
 
 pub(crate) fn instance_of_submission(connection: &Connection, ordinal: u64) -> rusqlite::Result<Option<InstanceView>> {
-    let sql = [INSTANCES, TASK_OF_INSTANCE, "i.ordinal = ?1 AND i.ordinal <> 0 ORDER BY i.run LIMIT 1"].concat();
+    let sql = [INSTANCES, TASK_OF_INSTANCE, "i.ordinal = ?1 AND i.ordinal <> 0 AND i.part = 0 ORDER BY i.run LIMIT 1"].concat();
     connection.prepare_cached(&sql)?.query_row([ordinal.cast_signed()], instance_view).optional()
 }
 
@@ -213,11 +213,12 @@ fn sql_limit(limit: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use punctual_core::instance::Part;
     use punctual_driver::ports::InstanceCursor;
 
     fn plan(filter: &InstanceFilter, task: Option<TaskId>) -> String {
         let connection = Connection::open_in_memory().expect("a database");
-        connection.execute_batch(crate::sqlite::schema::MIGRATIONS[0]).expect("a schema");
+        crate::sqlite::schema::MIGRATIONS.iter().for_each(|script| connection.execute_batch(script).expect("a schema"));
         let (sql, values) = instances_query(filter, task);
         let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("SQL");
         let lines = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).expect("a plan");
@@ -226,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_page_costs_no_more_deep_in_the_list_than_at_its_top() {
-        let before = Some(InstanceCursor { fire_time: Timestamp(1), task: TaskId(1), ordinal: 1, run: 1 });
+        let before = Some(InstanceCursor { fire_time: Timestamp(1), task: TaskId(1), ordinal: 1, run: 1, part: Part::WHOLE });
         let all = InstanceFilter { before, limit: 10, ..InstanceFilter::default() };
         let at = |index: &str| format!("SEARCH i USING INDEX {index}");
         let name = "SEARCH t USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN";
-        assert_eq!(plan(&all, None), format!("{} ((fire_time,task,ordinal,run)<(?,?,?,?)); {name}", at("instances_firing")));
+        assert_eq!(plan(&all, None), format!("{} ((fire_time,task,ordinal,run,part)<(?,?,?,?,?)); {name}", at("instances_firing")));
         let failed = InstanceFilter { state: Some(State::Failed), ..all.clone() };
         let troubled = plan(&failed, None);
         assert!(troubled.starts_with(&format!("{} (state=? AND ", at("instances_troubled"))) && !troubled.contains("B-TREE"), "{troubled}");

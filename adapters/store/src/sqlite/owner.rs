@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Decode;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+use crate::sqlite::catalog::references;
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, instance_columns, text, unsigned};
 
 /// Reads what a new owner needs of a partition, all of it as of one moment.
@@ -39,6 +40,8 @@ pub(crate) fn snapshot(
             Err(reason) => set_aside.task_is_strange(task, version, &reason),
         }
     }
+
+    snapshot.references = references(&connection, partition, None)?;
 
     let mut instances = connection.prepare_cached(concat!(
         "SELECT ",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::instance::{InstanceRow, WorkerRef};
+use punctual_core::instance::{InstanceRow, Part, WorkerRef};
 use punctual_core::time::Timestamp;
 use rusqlite::{Row, Statement, params};
 
@@ -15,24 +15,24 @@ use crate::sqlite::error::malformed;
 macro_rules! instance_columns {
     () => {
         "i.id, i.task, i.version, i.fire_time, i.ordinal, i.run, i.origin, i.state, i.fence, i.attempt, i.failures, i.losses, \
-         i.worker, i.worker_life, i.due_at, i.key, i.transitions, i.payload"
+         i.worker, i.worker_life, i.due_at, i.key, i.transitions, i.payload, i.part, i.more"
     };
 }
 pub(crate) use instance_columns;
 
 /// How many columns that is.
-pub(crate) const INSTANCE_COLUMNS: usize = 18;
+pub(crate) const INSTANCE_COLUMNS: usize = 20;
 
 pub(crate) const INSERT_INSTANCE: &str = "INSERT INTO instances (id, task, version, fire_time, ordinal, run, origin, state, fence, \
-     attempt, failures, losses, worker, worker_life, due_at, key, transitions, payload) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+     attempt, failures, losses, worker, worker_life, due_at, key, transitions, payload, part, more) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
 /// Only what may change: what is not set costs no index.
 macro_rules! update_instance_sql {
     ($guards:literal) => {
         concat!(
             "UPDATE instances SET state = ?2, fence = ?3, attempt = ?4, failures = ?5, losses = ?6, worker = ?7, worker_life = ?8, \
-             due_at = ?9, transitions = ?10 WHERE id = ?1 ",
+             due_at = ?9, transitions = ?10, more = ?13 WHERE id = ?1 ",
             $guards
         )
     };
@@ -62,6 +62,8 @@ pub(crate) fn insert_instance(statement: &mut Statement<'_>, row: &InstanceRow, 
         row.key.as_deref(),
         &**packed,
         row.payload.as_deref(),
+        row.part.0.cast_signed(),
+        codec::pack_more(row),
     ])?;
     Ok(())
 }
@@ -88,6 +90,7 @@ pub(crate) fn update_instance(
         &**packed,
         update.expected_state.code(),
         update.expected_fence.0.cast_signed(),
+        codec::pack_more(row),
     ])?;
     Ok(changed == 1)
 }
@@ -98,6 +101,7 @@ pub(crate) fn instance(row: &Row<'_>) -> rusqlite::Result<InstanceRow> {
         (Some(id), Some(life)) => Some(WorkerRef { id: WorkerId(id), life: WorkerLife(life.cast_unsigned()) }),
         _ => None,
     };
+    let (links, result) = codec::more(row.get_ref(19)?.as_blob_or_null()?).map_err(|what| malformed(19, what))?;
     Ok(InstanceRow {
         id: InstanceId(unsigned(row, 0)?),
         task: TaskId(unsigned(row, 1)?),
@@ -116,6 +120,9 @@ pub(crate) fn instance(row: &Row<'_>) -> rusqlite::Result<InstanceRow> {
         key: text(row, 15)?,
         transitions: codec::transitions(row.get_ref(16)?.as_blob()?).map_err(|what| malformed(16, what))?,
         payload: text(row, 17)?,
+        part: Part(unsigned(row, 18)?),
+        links,
+        result,
     })
 }
 
@@ -138,7 +145,7 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
-    use punctual_core::instance::{Cause, Origin, State, Transition};
+    use punctual_core::instance::{Cause, Links, Origin, State, Transition};
     use rusqlite::Connection;
 
     use super::*;
@@ -151,6 +158,8 @@ mod tests {
             state in proptest::sample::select(&State::ALL[..]),
             origin in proptest::sample::select(&Origin::ALL[..]),
             ats in proptest::collection::vec(any::<i64>(), 1..4),
+            (part, result) in any::<(u64, Option<String>)>(),
+            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -159,6 +168,12 @@ mod tests {
                 fire_time: Timestamp(fire_time),
                 ordinal,
                 run,
+                part: Part(part),
+                links: links.map(|(parent, shards, key, cause, hops)| {
+                    let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
+                    Box::new(Links { parent, shards, shard_key, cause, hops })
+                }),
+                result: result.map(Into::into),
                 origin,
                 state,
                 fence: Fence(fence),
@@ -196,14 +211,14 @@ mod tests {
         #[test]
         fn rows_come_back_as_they_were(row in any_row(), next in any_row()) {
             let connection = Connection::open_in_memory().expect("a database");
-            connection.execute_batch(crate::sqlite::schema::MIGRATIONS[0]).expect("a schema");
+            crate::sqlite::schema::MIGRATIONS.iter().for_each(|script| connection.execute_batch(script).expect("a schema"));
             let mut packed = Vec::new();
             insert_instance(&mut connection.prepare(INSERT_INSTANCE).expect("SQL"), &row, &mut packed).expect("an insert");
             prop_assert_eq!(&read(&connection), &row);
             // All that may change does.
             let (id, task, version, fire_time) = (row.id, row.task, row.version, row.fire_time);
-            let (ordinal, run, origin) = (row.ordinal, row.run, row.origin);
-            let next = InstanceRow { id, task, version, fire_time, ordinal, run, origin, payload: row.payload.clone(), key: row.key.clone(), ..next };
+            let (ordinal, run, part, origin) = (row.ordinal, row.run, row.part, row.origin);
+            let next = InstanceRow { id, task, version, fire_time, ordinal, run, part, origin, payload: row.payload.clone(), key: row.key.clone(), ..next };
             let update = InstanceUpdate { expected_state: row.state, expected_fence: row.fence, row: next };
             let mut statement = connection.prepare(update_instance_sql!("AND state = ?11 AND fence = ?12")).expect("SQL");
             prop_assert!(update_instance(&mut statement, &update, &mut packed).expect("an update"));

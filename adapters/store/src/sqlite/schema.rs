@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -155,6 +155,26 @@ CREATE TABLE replicas (
 // What a status shows of them. Nobody is alive when a schema is changed.
 const V3: &str = "
 ALTER TABLE replicas ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+";
+
+// Parts of firings, and what the ends of tasks make fire. task_references is by the partition of the task that ends, whose owner reads it.
+const V4: &str = "
+ALTER TABLE instances ADD COLUMN part INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN more BLOB;
+DROP INDEX instances_firing;
+CREATE UNIQUE INDEX instances_firing ON instances (fire_time, task, ordinal, run, part);
+DROP INDEX instances_troubled;
+CREATE INDEX instances_troubled ON instances (state, fire_time, task, ordinal, run, part) WHERE state >= 5 AND state < 10;
+
+CREATE TABLE task_references (
+    partition INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    target INTEGER NOT NULL,
+    target_partition INTEGER NOT NULL,
+    met_by INTEGER NOT NULL,
+    PRIMARY KEY (partition, task, target)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX task_references_by_target ON task_references (target);
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

@@ -32,6 +32,8 @@ pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -
         version: Version(1),
         fire_time: Timestamp(1_700_000_000_500),
         ordinal: 0,
+        run: 1,
+        shard: None,
         handler: Handler { name: handler.into(), config: config.to_string().into() },
         payload: payload.map(Arc::from),
         timeout: TimeoutPolicy::default(),
