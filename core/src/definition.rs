@@ -8,6 +8,8 @@ use std::sync::Arc;
 use crate::backoff::BackoffPolicy;
 use crate::cron::Schedule;
 use crate::limits;
+use crate::rate::RateLimit;
+use crate::routing::Routing;
 use crate::time::Millis;
 
 /// One version of a task.
@@ -29,6 +31,10 @@ pub struct TaskDefinition {
     pub idempotent: bool,
     /// The band of the ready queue that its instances wait in.
     pub band: Band,
+    /// Who goes first inside the band, 0 to [`limits::LEVEL_MAX`], the highest first; [`limits::LEVEL_DEFAULT`] where the task doesn't say.
+    pub level: u8,
+    /// Which workers may have its instances; `None`: all that know the handler, the least loaded first.
+    pub routing: Option<Arc<Routing>>,
 }
 
 /// What is done when things don't go as they should.
@@ -42,6 +48,8 @@ pub struct Policies {
     pub retry: RetryPolicy,
     /// What bounds an attempt in time.
     pub timeout: TimeoutPolicy,
+    /// How often its instances may start; `None`: as often as they come.
+    pub rate: Option<RateLimit>,
 }
 
 /// What makes a task fire.
@@ -189,4 +197,18 @@ pub enum Band {
     Normal,
     /// When there is room.
     Low,
+}
+
+impl Band {
+    /// Every band, in the order in which they are served.
+    pub const ALL: [Band; 3] = [Band::Urgent, Band::Normal, Band::Low];
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub const fn index(self) -> usize {
+        match self {
+            Band::Urgent => 0,
+            Band::Normal => 1,
+            Band::Low => 2,
+        }
+    }
 }

@@ -51,11 +51,13 @@ pub enum Guard {
     CancelKeptUntilEnd,
     /// A wall clock that was set back moves no cursor.
     StepBackMovesNoCursor,
+    /// A task that has used up its rate does not start.
+    RateLimit,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 22] = [
+    pub const ALL: [Guard; 23] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -78,6 +80,7 @@ impl Guard {
         Guard::UnknownCommitNotRepeated,
         Guard::CancelKeptUntilEnd,
         Guard::StepBackMovesNoCursor,
+        Guard::RateLimit,
     ];
 }
 

@@ -15,5 +15,7 @@ pub(crate) fn definition(name: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        level: crate::limits::LEVEL_DEFAULT,
+        routing: None,
     }
 }

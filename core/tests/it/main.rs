@@ -5,11 +5,14 @@
 mod behaviours;
 mod bursts;
 mod commits;
+mod desk;
 mod guards;
 mod joining;
 mod odd_input;
 mod progress;
+mod queueing;
 mod regressions;
+mod routing;
 mod scripts;
 mod tabletop;
 mod workers;

@@ -191,7 +191,7 @@ fn outcome(world: &World) -> String {
             Alert::DeadLettered { instance, cause } => format!("{instance} is a dead letter ({})", cause.name()),
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
-            Alert::NoWorkerFor { handler } => format!("no worker for {handler}"),
+            Alert::NobodyFor { needs, reason } => format!("nobody for {needs}: {}", reason.reason()),
         };
         _ = writeln!(text, "alert {at}: {what}");
     }

@@ -41,6 +41,8 @@ pub fn task(name: &str, trigger: Trigger) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        level: punctual_core::limits::LEVEL_DEFAULT,
+        routing: None,
     }
 }
 
@@ -289,6 +291,7 @@ impl World {
             draining: false,
             running: vec![],
             received: 0,
+            traits: Default::default(),
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) fn manual(name: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        level: punctual_core::limits::LEVEL_DEFAULT,
+        routing: None,
     }
 }
 

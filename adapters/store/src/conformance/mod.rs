@@ -157,6 +157,8 @@ pub fn definition(name: &str, payload: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        level: punctual_core::limits::LEVEL_DEFAULT,
+        routing: None,
     }
 }
 
