@@ -102,7 +102,9 @@ impl Observer for Feed {
             }
             Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
-            Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),
+            Alert::NobodyFor { needs, reason } => {
+                format!("! {}, so instances that need {} wait", reason.reason(), one_line(&needs.to_string()))
+            }
         }));
     }
 

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, TaskSpec, Timeout, Trigger,
+    Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry, Routing, TaskSpec,
+    Timeout, Trigger,
 };
 
 /// What a task says of its trigger when it fires by hand only.
@@ -46,6 +47,10 @@ struct Wire {
     idempotent: bool,
     #[serde(default)]
     priority: Priority,
+    #[serde(default)]
+    rate_limit: Option<RateLimit>,
+    #[serde(default)]
+    routing: Routing,
 }
 
 fn yes() -> bool {
@@ -75,6 +80,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             timeout: wire.timeout,
             idempotent: wire.idempotent,
             priority: wire.priority,
+            rate_limit: wire.rate_limit,
+            routing: wire.routing,
         })
     }
 }
@@ -102,6 +109,8 @@ impl Serialize for TaskSpec {
         differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
         differing(&mut map, "idempotent", &self.idempotent, &true)?;
         differing(&mut map, "priority", &self.priority, &Priority::default())?;
+        differing(&mut map, "rate_limit", &self.rate_limit, &None)?;
+        differing(&mut map, "routing", &self.routing, &Routing::default())?;
         map.end()
     }
 }

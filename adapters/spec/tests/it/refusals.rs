@@ -47,12 +47,12 @@ tasks:
             tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
                 1 to 1000
             tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
-                allowed: description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                allowed: description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
                 did you mean `Asia/Kolkata`?
             tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
-                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
                 give each task a name of its own
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
@@ -76,7 +76,7 @@ tasks:
             tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
                 a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
             tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
-                a map with name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                a map with name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
                 add `name: ...`
             tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`
@@ -291,7 +291,7 @@ fn wrong_values() {
             tasks.yaml:13:15: PUN-108 tasks[0].idempotent: `1` where a truth is wanted
                 write true or false
             tasks.yaml:14:13: PUN-109 tasks[0].priority: `hihg` is not one of the values
-                allowed: urgent, normal, low
+                allowed: urgent, normal, low; or a level, 0 to 9; or a map with band and level
         "#]],
     );
 }
@@ -486,4 +486,26 @@ fn bytes_that_are_no_text_are_refused_with_their_line() {
     assert_eq!((problems.problems[0].code, problems.problems[0].line), (Code::Unreadable, 2));
     let problems = punctual_spec::file::read_file(std::path::Path::new("/nowhere.yaml"), &zones).expect_err("refused");
     assert_eq!(problems.problems[0].code, Code::Unreadable);
+}
+
+#[test]
+fn queueing_and_routing() {
+    check(
+        &task(
+            "trigger: manual\ncommand: x\npriority: 10\nrate_limit: {starts: 0, per: 2h}\nrouting: {worker: w1, tags: {a b: c}, min_worker_version: v1}",
+        ),
+        expect![[""]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\npriority: {band: urgent, level: 12}\nrate_limit: {starts: 1, per: 10ms}\nrouting: pinned"),
+        expect![[""]],
+    );
+    check(
+        &task(
+            "trigger: manual\ncommand: x\npriority: {level: high}\nrate_limit: {starts: 1}\nrouting: {strategy: round_robbin, tags: [zone, a=b, a=c]}",
+        ),
+        expect![[""]],
+    );
+    check(&task("trigger: manual\ncommand: x\nrate_limit: 10\nrouting: rand"), expect![[""]]);
+    check(&task("trigger: manual\ncommand: x\nrouting: {strategy: pinned, worker: '', tags: {'a=b': c}}"), expect![[""]]);
 }
