@@ -159,10 +159,13 @@ pub trait Candidate {
     fn is_draining(&self) -> bool;
 }
 
+/// What is asked of a worker, behind the reason that it is where nobody meets it.
+type Step<'a, C> = (Nobody, &'a dyn Fn(&C) -> bool);
+
 /// Of all that are connected, those that may have an instance of these needs, or why there is none.
 pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Result<Vec<usize>, Nobody> {
     let mut left: Vec<(usize, &C)> = connected.to_vec();
-    let steps: [(Nobody, &dyn Fn(&C) -> bool); 6] = [
+    let steps: [Step<'_, C>; 6] = [
         (Nobody::NotConnected, &|_| true),
         (Nobody::PinnedWorkerAway, &|worker| needs.pinned().is_none_or(|pinned| worker.is_worker(pinned))),
         (Nobody::UnknownHandler, &|worker| worker.knows(&needs.handler)),

@@ -268,6 +268,7 @@ defaults_and_conversions! {
     Band::Normal => punctual_core::definition::Band { Urgent, Normal, Low }
 }
 
+#[expect(clippy::derivable_impls, reason = "the macro that makes the enum marks no default")]
 impl Default for RoutingStrategy {
     fn default() -> Self {
         RoutingStrategy::LeastLoaded
