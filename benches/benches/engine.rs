@@ -12,6 +12,7 @@ use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, T
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::limits;
 use punctual_core::protocol::End;
+use punctual_core::routing::WorkerTraits;
 use punctual_core::scheduler::{self, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_core::worker::{self, WorkerNode};
@@ -51,8 +52,13 @@ impl Pair {
             misfire_threshold: limits::MISFIRE_THRESHOLD,
         };
         let now = Now { wall: Timestamp(0), monotonic: Monotonic(0) };
-        let worker =
-            worker::Config { worker: WorkerId(Arc::from("bench")), life: WorkerLife(1), slots: 100_000, handlers: vec![Arc::from("noop")] };
+        let worker = worker::Config {
+            worker: WorkerId(Arc::from("bench")),
+            life: WorkerLife(1),
+            slots: 100_000,
+            handlers: vec![Arc::from("noop")],
+            traits: WorkerTraits::default(),
+        };
         let mut pair = Pair {
             scheduler: Scheduler::new(config, now),
             worker: WorkerNode::new(worker, now.monotonic),

@@ -9,6 +9,8 @@ use crate::backoff::BackoffPolicy;
 use crate::cron::Schedule;
 use crate::instance::State;
 use crate::limits;
+use crate::rate::RateLimit;
+use crate::routing::Routing;
 use crate::time::Millis;
 
 /// One version of a task.
@@ -32,6 +34,10 @@ pub struct TaskDefinition {
     pub band: Band,
     /// The tasks whose ends make it fire, besides its trigger; `None` where there are none.
     pub chains: Option<Arc<[Chain]>>,
+    /// Who goes first inside the band, 0 to [`limits::LEVEL_MAX`], the highest first; [`limits::LEVEL_DEFAULT`] where the task doesn't say.
+    pub level: u8,
+    /// Which workers may have its instances; `None`: all that know the handler, the least loaded first.
+    pub routing: Option<Arc<Routing>>,
 }
 
 impl TaskDefinition {
@@ -47,6 +53,8 @@ impl TaskDefinition {
             idempotent: true,
             band: Band::Normal,
             chains: None,
+            level: limits::LEVEL_DEFAULT,
+            routing: None,
         }
     }
 }
@@ -109,6 +117,8 @@ pub struct Policies {
     pub timeout: TimeoutPolicy,
     /// Into how many instances a firing is divided.
     pub sharding: Sharding,
+    /// How often its instances may start; `None`: as often as they come.
+    pub rate: Option<RateLimit>,
 }
 
 /// Into how many instances a firing is divided. What a firing was divided into stays so: a change applies from the next one on.
@@ -268,4 +278,18 @@ pub enum Band {
     Normal,
     /// When there is room.
     Low,
+}
+
+impl Band {
+    /// Every band, in the order in which they are served.
+    pub const ALL: [Band; 3] = [Band::Urgent, Band::Normal, Band::Low];
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub const fn index(self) -> usize {
+        match self {
+            Band::Urgent => 0,
+            Band::Normal => 1,
+            Band::Low => 2,
+        }
+    }
 }

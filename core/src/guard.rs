@@ -53,11 +53,13 @@ pub enum Guard {
     StepBackMovesNoCursor,
     /// Chained tasks come to an end.
     ChainsEnd,
+    /// A task that has used up its rate does not start.
+    RateLimit,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 23] = [
+    pub const ALL: [Guard; 24] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -81,6 +83,7 @@ impl Guard {
         Guard::CancelKeptUntilEnd,
         Guard::StepBackMovesNoCursor,
         Guard::ChainsEnd,
+        Guard::RateLimit,
     ];
 }
 

@@ -67,6 +67,32 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 /// Workers that an instance may lose before it is quarantined, where the task doesn't say.
 pub const MAX_LOSSES_DEFAULT: u32 = 3;
 
+/// The highest level inside a band of the ready queue; the lowest is 0.
+pub const LEVEL_MAX: u8 = 9;
+/// The level of a task that doesn't say.
+pub const LEVEL_DEFAULT: u8 = 5;
+/// An instance that waits for a worker goes one level up each time that this has passed, beyond the highest one too.
+pub const AGING_INTERVAL: Millis = Millis::from_secs(30);
+/// Routes of the ready queue that are kept although nothing waits in them.
+pub const ROUTES_KEPT_MAX: usize = 4_096;
+
+/// Most starts of a rate limit.
+pub const RATE_STARTS_MAX: u32 = 1_000_000;
+/// Shortest time that a rate limit counts over.
+pub const RATE_PER_MIN: Millis = Millis(100);
+/// Longest time that a rate limit counts over. An owner that takes over doesn't know what was started before, and lets this long pass at
+/// most to be sure.
+pub const RATE_PER_MAX: Millis = Millis::from_secs(3_600);
+/// A rate limit remembers starts that are closer together than this part of its time as one.
+pub const RATE_PARTS: u64 = 256;
+
+/// Most tags of a worker, and of a task's routing.
+pub const TAGS_MAX: usize = 32;
+/// Longest tag, in bytes, its `=` included.
+pub const TAG_BYTES_MAX: usize = 128;
+/// Longest version of a worker program, in bytes.
+pub const WORKER_VERSION_BYTES_MAX: usize = 64;
+
 /// A fire time that is later than this when its owner sees it has been missed; one that is less late is just late.
 pub const MISFIRE_THRESHOLD: Millis = Millis::from_secs(5);
 
@@ -96,6 +122,9 @@ const _: () = assert!(HEARTBEAT_INTERVAL.0 * 3 <= WORKER_LEASE.0, "a worker may 
 const _: () = assert!(PARTITION_LEASE_MARGIN.0 * 3 <= PARTITION_LEASE.0, "a lease is worth having");
 const _: () = assert!(OUTPUT_BYTES_MAX + PROGRESS_ROW_BYTES <= PROGRESS_BYTES_MAX, "the longest output has its turn");
 const _: () = assert!(PROGRESS_BYTES_MAX <= PROGRESS_PENDING_BYTES_MAX, "what one worker may tell finds room");
+const _: () = assert!(LEVEL_DEFAULT <= LEVEL_MAX);
+const _: () = assert!(RATE_PER_MIN.0 <= RATE_PER_MAX.0);
+const _: () = assert!(RATE_PER_MAX.0 / RATE_PARTS >= 1, "starts of one moment are remembered as one");
 const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);
 const _: () = assert!(CATCH_UP_DEFAULT <= CATCH_UP_MAX);
 const _: () = assert!(MAX_QUEUE_DEFAULT <= MAX_QUEUE_MAX);

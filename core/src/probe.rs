@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 28] = [
+pub const CATALOGUE: [&str; 30] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -33,6 +33,8 @@ pub const CATALOGUE: [&str; 28] = [
     "chain.told",
     "shards.divided",
     "shards.failed",
+    "rate.throttled",
+    "route.nobody",
 ];
 
 /// Counts that this place was come through.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::batch::Output;
 use crate::definition::{Handler, TimeoutPolicy};
 use crate::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
+use crate::routing::WorkerTraits;
 use crate::time::{Millis, Timestamp};
 
 /// From a scheduler to a worker.
@@ -92,6 +93,8 @@ pub struct Hello {
     pub running: Vec<Running>,
     /// How many assignments it has received over this connection before it wrote this.
     pub received: u64,
+    /// What routing goes by.
+    pub traits: WorkerTraits,
 }
 
 /// An attempt that a worker holds.

@@ -16,6 +16,7 @@ use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
 use crate::limits;
 use crate::probe;
 use crate::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
+use crate::routing::WorkerTraits;
 use crate::time::{Millis, Monotonic};
 use crate::wheel::{TimerKey, Wheel};
 
@@ -30,6 +31,8 @@ pub struct Config {
     pub slots: u32,
     /// The handlers that it knows.
     pub handlers: Vec<Arc<str>>,
+    /// What routing goes by.
+    pub traits: WorkerTraits,
 }
 
 /// Everything that can happen to a worker.
@@ -337,6 +340,7 @@ impl WorkerNode {
             draining: self.draining,
             running,
             received: link.received,
+            traits: self.config.traits.clone(),
         };
         self.send(connection, ToScheduler::Hello(hello));
         let reports: Vec<_> = self.reports.values().map(|kept| kept.report.clone()).collect();

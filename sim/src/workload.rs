@@ -11,8 +11,8 @@ use punctual_spec::choice::Choice;
 use punctual_spec::handler::NOOP;
 use punctual_spec::problem::Finding;
 use punctual_spec::spec::{
-    Backoff, Concurrency, CronTrigger, CustomHandler, Dialect, Factor, Gap, Handler, Jitter, Misfire, MisfireAction, Overlap, Priority,
-    Retry, TaskSpec, Timeout, TimeoutAction, Trigger, WhenFull,
+    Backoff, Band, Concurrency, CronTrigger, CustomHandler, Dialect, Factor, Gap, Handler, Jitter, Misfire, MisfireAction, Overlap, Retry,
+    TaskSpec, Timeout, TimeoutAction, Trigger, WhenFull,
 };
 use punctual_spec::zones::Zones;
 use serde_json::Value;
@@ -102,7 +102,7 @@ fn draw_task(draw: &mut Draw, number: usize) -> TaskPlan {
     let mut spec = TaskSpec::new(format!("{kind}-{number}"), trigger, noop());
     spec.enabled = !draw.chance(60);
     spec.idempotent = !draw.chance(200);
-    spec.priority = *draw.weighted(&[(20, Priority::Urgent), (60, Priority::Normal), (20, Priority::Low)]);
+    spec.priority = (*draw.weighted(&[(20, Band::Urgent), (60, Band::Normal), (20, Band::Low)])).into();
     if draw.chance(100) {
         spec.payload = Some(format!("payload of {number}"));
     }

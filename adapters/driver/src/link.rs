@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use punctual_core::ids::{ConnectionId, PartitionId};
 use punctual_core::protocol::{ToScheduler, ToWorker};
-use punctual_core::scheduler::WorkerView;
+use punctual_core::scheduler::{WaitingView, WorkerView};
 use punctual_core::time::{Millis, Monotonic};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -131,6 +131,10 @@ pub struct SchedulerStatus {
     pub instances: usize,
     /// The workers that it knows.
     pub workers: Vec<WorkerView>,
+    /// What waits for a worker.
+    pub waiting: Vec<WaitingView>,
+    /// Instances that wait for the rate of their task.
+    pub throttled: usize,
 }
 
 /// How a worker node stands.

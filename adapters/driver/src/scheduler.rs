@@ -145,7 +145,8 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
                 let machine = &self.machine;
                 let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.instance_count());
                 // Who doesn't want to know any more has gone.
-                let _ = asker.send(SchedulerStatus { partitions, tasks, instances, workers: machine.workers() });
+                let (waiting, throttled) = (machine.waiting_for(), machine.throttled_count());
+                let _ = asker.send(SchedulerStatus { partitions, tasks, instances, workers: machine.workers(), waiting, throttled });
                 return;
             }
             ToSchedulerNode::Quiesce => Event::Quiesce,

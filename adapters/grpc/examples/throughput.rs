@@ -56,6 +56,7 @@ async fn work(mut inbound: mpsc::Receiver<ToWorkerNode>) {
                     draining: false,
                     running: Vec::new(),
                     received: 0,
+                    traits: Default::default(),
                 };
                 let _ = to_scheduler.send(vec![ToScheduler::Hello(hello)]).await;
                 link = Some(to_scheduler);

@@ -7,9 +7,10 @@ use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{
     DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
-    SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+    SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
 };
 use punctual_core::protocol::{Assignment, Hello, Report};
+use punctual_core::routing::{ReservedTooMany, TagSyntax, TraitsError, VersionSyntax};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::limits::{HANDLER_CONFIG_BYTES_MAX, HANDLER_NAME_CHARS_MAX, HANDLERS_MAX, RUNNING_MAX, SLOTS_MAX, WORKER_ID_BYTES_MAX};
@@ -64,6 +65,15 @@ pub enum Problem {
         /// The partition.
         partition: u16,
     },
+    /// A tag that is none.
+    #[error("is {0}")]
+    Tag(TagSyntax),
+    /// A version that is none.
+    #[error("is {0}")]
+    Version(VersionSyntax),
+    /// More slots are reserved than there are.
+    #[error("is too much: {0}")]
+    Reserved(ReservedTooMany),
     /// The worker could not miss two heartbeats.
     #[error("is {heartbeat_ms}, more than a third of the lease of {lease_ms} ms")]
     TooRare {
@@ -178,6 +188,13 @@ pub(crate) fn hello(hello: &Hello) -> Result<(), Refused> {
     for handler in &hello.handlers {
         HELLO.name("handlers", handler, HANDLER_NAME_CHARS_MAX, Unit::Characters)?;
     }
+    hello.traits.check(hello.slots).map_err(|error| match error {
+        TraitsError::Tag(error) => HELLO.refuse("tags", Problem::Tag(error)),
+        TraitsError::TooManyTags { count } => {
+            HELLO.refuse("tags", Problem::TooLong { length: count, most: TAGS_MAX, unit: Unit::Elements })
+        }
+        TraitsError::Reserved(error) => HELLO.refuse("reserved_urgent", Problem::Reserved(error)),
+    })?;
     HELLO.at_most("running", hello.running.len(), RUNNING_MAX, Unit::Elements)?;
     hello.running.iter().try_for_each(|running| HELLO.instance("running.instance", running.instance))
 }

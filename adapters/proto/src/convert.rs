@@ -9,6 +9,7 @@ use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::check;
@@ -219,6 +220,10 @@ fn hello_into_wire(hello: Hello) -> Result<wire::Hello, Refused> {
         draining: hello.draining,
         running: hello.running.iter().map(|running| unchecked_attempt(running.instance, running.fence)).collect(),
         received: Some(hello.received),
+        tags: hello.traits.tags.iter().map(|tag| tag.to_string()).collect(),
+        program_version: hello.traits.version.map(|version| version.as_str().to_owned()),
+        reserved_urgent: hello.traits.reserved[0],
+        reserved_normal: hello.traits.reserved[1],
     })
 }
 
@@ -228,6 +233,12 @@ fn hello_from_wire(hello: wire::Hello) -> Result<Hello, Refused> {
         let instance = InstanceId(kind.need("running.instance", attempt.instance)?);
         Ok(Running { instance, fence: Fence(kind.need("running.fence", attempt.fence)?) })
     };
+    let version = hello.program_version.as_deref().map(WorkerVersion::parse).transpose();
+    let traits = WorkerTraits {
+        tags: hello.tags.into_iter().map(Arc::from).collect(),
+        version: version.map_err(|error| kind.refuse("program_version", Problem::Version(error)))?,
+        reserved: [hello.reserved_urgent, hello.reserved_normal],
+    };
     let hello = Hello {
         worker: WorkerId(Arc::from(hello.worker)),
         life: WorkerLife(kind.need("life", hello.life)?),
@@ -236,6 +247,7 @@ fn hello_from_wire(hello: wire::Hello) -> Result<Hello, Refused> {
         draining: hello.draining,
         running: hello.running.into_iter().map(running).collect::<Result<_, Refused>>()?,
         received: kind.need("received", hello.received)?,
+        traits,
     };
     check::hello(&hello)?;
     Ok(hello)

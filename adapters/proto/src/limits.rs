@@ -1,6 +1,8 @@
 //! The limits of the wire. Those of what the messages mean are in [`punctual_core::limits`].
 
-use punctual_core::limits::{DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::limits::{
+    DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX,
+};
 
 /// Longest id of a worker, in bytes: two host names and a number.
 pub const WORKER_ID_BYTES_MAX: usize = 512;
@@ -23,7 +25,9 @@ pub const FRAME_HEAD_BYTES_MAX: usize = NUMBER;
 
 /// Largest [`Hello`](crate::wire::Hello), in bytes.
 pub const HELLO_BYTES_MAX: usize = part(WORKER_ID_BYTES_MAX)
-    + 6 * NUMBER
+    + 8 * NUMBER
+    + TAGS_MAX * part(TAG_BYTES_MAX)
+    + part(WORKER_VERSION_BYTES_MAX)
     + HANDLERS_MAX * part(HANDLER_NAME_CHARS_MAX * CHAR_BYTES_MAX)
     + RUNNING_MAX * part(ATTEMPT_BYTES_MAX);
 /// Largest [`Assign`](crate::wire::Assign), in bytes.

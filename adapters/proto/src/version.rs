@@ -10,6 +10,11 @@ pub const OLDEST_VERSION: u32 = 1;
 /// The version since which workers tell what running attempts have written so far. Older schedulers would skip it: they are not sent it.
 pub const PROGRESS_SINCE: u32 = 2;
 
+/// The version since which workers say their tags, their program's version and what they reserve. Older schedulers don't read it, and assign
+/// by handlers alone; an older worker has no tags, no version, and reserves nothing.
+pub const TRAITS_SINCE: u32 = 3;
+
+const _: () = assert!(PROGRESS_SINCE < TRAITS_SINCE && TRAITS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 
 /// The versions that one side speaks: these two and all between.

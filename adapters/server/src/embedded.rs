@@ -46,6 +46,7 @@ impl Embedded {
             life: WorkerLife(now.wall.0.unsigned_abs()),
             slots,
             handlers: executor.handlers(),
+            traits: Default::default(),
         };
         let worker_task = tokio::spawn(punctual_driver::worker::run(config, executor, clock, to_worker));
         tokio::spawn(in_process(scheduler.clone(), worker.clone()));

@@ -105,7 +105,9 @@ impl Observer for Feed {
             Alert::ChainTooLong { task, cause } => {
                 format!("! task {task} was not fired after {cause}: too many tasks have fired one another; take one of them out of `after`")
             }
-            Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),
+            Alert::NobodyFor { needs, reason } => {
+                format!("! {}, so instances that need {} wait", reason.reason(), one_line(&needs.to_string()))
+            }
         }));
     }
 

@@ -11,14 +11,18 @@ use punctual_core::definition::{
     self, Blocking, Chain, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, Sharding, TaskDefinition,
     TimeoutPolicy,
 };
+use punctual_core::ids::WorkerId;
 use punctual_core::limits as core_limits;
+use punctual_core::rate::RateLimit;
+use punctual_core::routing as definition_routing;
+use punctual_core::routing::{Routing, WorkerVersion, check_tag};
 use punctual_core::time::Millis;
 
 use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
-use crate::spec::{Backoff, CronTrigger, Factor, Handler, MisfireAction, Shards, TaskSpec, Trigger, WhenFull};
+use crate::spec::{Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull};
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -40,6 +44,9 @@ impl TaskSpec {
         check.shards(self);
         check.retry(self);
         check.timeout(self);
+        check.priority(self);
+        check.rate_limit(self);
+        let routing = check.routing(self);
         let handler = check.handler(&self.handler, zones);
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
@@ -54,9 +61,12 @@ impl TaskSpec {
                     retry: self.retry_policy(),
                     sharding: self.sharding(),
                     timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
+                    rate: self.rate_limit.as_ref().map(|limit| RateLimit { starts: limit.starts, per: limit.per }),
                 }),
                 idempotent: self.idempotent,
-                band: self.priority.into(),
+                band: self.priority.band.into(),
+                level: u8::try_from(self.priority.level).unwrap_or(core_limits::LEVEL_MAX),
+                routing: (routing != Routing::default()).then(|| zones.shared_routing(routing)),
                 chains: self.chains(),
             }),
             _ => Err(check.findings),
@@ -305,6 +315,83 @@ impl Check {
             self.duration(&["timeout", "after"], after, limits::DURATION_MIN);
         }
         self.duration(&["timeout", "grace"], spec.timeout.grace, Millis::ZERO);
+    }
+
+    fn priority(&mut self, spec: &TaskSpec) {
+        // One that stands alone is the level.
+        let level = spec.priority.level;
+        let fields: &[_] = if spec.priority.band == Band::Normal { &["priority"] } else { &["priority", "level"] };
+        self.number(fields, level, 0, core_limits::LEVEL_MAX.into());
+    }
+
+    fn rate_limit(&mut self, spec: &TaskSpec) {
+        let Some(limit) = &spec.rate_limit else { return };
+        self.number(&["rate_limit", "starts"], limit.starts, 1, core_limits::RATE_STARTS_MAX);
+        if !(core_limits::RATE_PER_MIN..=core_limits::RATE_PER_MAX).contains(&limit.per) {
+            let [least, most] = [core_limits::RATE_PER_MIN, core_limits::RATE_PER_MAX].map(duration::format);
+            let message = format!("{} is out of range", duration::format(limit.per));
+            self.refuse(Code::Duration, &["rate_limit", "per"], message, format!("{least} to {most}"));
+        }
+    }
+
+    fn routing(&mut self, spec: &TaskSpec) -> Routing {
+        let routing = &spec.routing;
+        let strategy = match (routing.strategy, &routing.worker) {
+            (RoutingStrategy::Pinned, Some(worker)) => {
+                if worker.is_empty() || worker.len() > limits::WORKER_NAME_BYTES_MAX || worker.chars().any(char::is_control) {
+                    let help = format!("the worker's name as `punctual status` shows it, 1 to {} bytes", limits::WORKER_NAME_BYTES_MAX);
+                    self.refuse(Code::WorkerName, &["routing", "worker"], format!("{} is no name for a worker", quoted(worker)), help);
+                }
+                definition_routing::Strategy::Pinned(WorkerId(Arc::from(worker.as_str())))
+            }
+            (RoutingStrategy::Pinned, None) => {
+                let help = "add `worker: NAME`, the name as `punctual status` shows it";
+                self.refuse(Code::MissingField, &["routing", "worker"], "a pinned task names its worker", help);
+                definition_routing::Strategy::LeastLoaded
+            }
+            (_, Some(_)) => {
+                let help = "write `strategy: pinned` to mean this worker only, or leave it out";
+                self.refuse(Code::Conflict, &["routing", "worker"], "only `strategy: pinned` has a worker", help);
+                definition_routing::Strategy::LeastLoaded
+            }
+            (RoutingStrategy::LeastLoaded, None) => definition_routing::Strategy::LeastLoaded,
+            (RoutingStrategy::RoundRobin, None) => definition_routing::Strategy::RoundRobin,
+            (RoutingStrategy::Random, None) => definition_routing::Strategy::Random,
+            (RoutingStrategy::Hash, None) => definition_routing::Strategy::Hash,
+        };
+        Routing { strategy, tags: self.tags(&routing.tags), min_worker_version: self.worker_version(routing.min_worker_version.as_deref()) }
+    }
+
+    fn tags(&mut self, tags: &BTreeMap<String, String>) -> Vec<Arc<str>> {
+        if tags.len() > core_limits::TAGS_MAX {
+            let (message, help) = (format!("there are {} tags", tags.len()), format!("at most {}", core_limits::TAGS_MAX));
+            self.refuse(Code::Tag, &["routing", "tags"], message, help);
+        }
+        let mut texts: Vec<Arc<str>> = Vec::with_capacity(tags.len());
+        for (key, value) in tags {
+            let tag = format!("{key}={value}");
+            // A key with a `=` in it would read as another pair.
+            if key.contains('=') || check_tag(&tag).is_err() {
+                let path = FieldPath::of(&["routing", "tags"]).field(key.clone());
+                self.findings.push(Finding::new(Code::Tag, path, format!("{} is not a tag", quoted(&tag))).help(format!(
+                    "letters, digits and _ - . / on both sides, the value may have : too, neither is empty, {} bytes in all",
+                    core_limits::TAG_BYTES_MAX
+                )));
+            }
+            texts.push(Arc::from(tag));
+        }
+        texts.sort();
+        texts
+    }
+
+    fn worker_version(&mut self, text: Option<&str>) -> Option<WorkerVersion> {
+        let text = text?;
+        let version = WorkerVersion::parse(text).ok();
+        if version.is_none() {
+            let help = "one to four numbers with dots between them, such as 1.4.0 or 1.4.0-rc.1; in quotes, or YAML may read a number";
+            self.refuse(Code::WorkerVersion, &["routing", "min_worker_version"], format!("{} is not a version", quoted(text)), help);
+        }
+        version
     }
 
     fn duration(&mut self, fields: &[&'static str], duration: Millis, least: Millis) {

@@ -6,7 +6,7 @@ use crate::fields;
 use crate::spec::TaskSpec;
 
 /// Fields that move to `defaults:` where all tasks agree on them.
-const SHARED: &[&str] = &["owner", "misfire", "concurrency", "retry", "timeout", "idempotent", "priority"];
+const SHARED: &[&str] = &["owner", "misfire", "concurrency", "retry", "timeout", "idempotent", "priority", "rate_limit", "routing"];
 
 /// The tasks as a file; each line of `header` becomes a comment at its top.
 pub fn to_yaml(tasks: &[TaskSpec], header: &[String]) -> String {
@@ -106,6 +106,9 @@ fn table_of(field: &str) -> &'static [&'static str] {
         "concurrency" => fields::CONCURRENCY,
         "retry" => fields::RETRY,
         "timeout" => fields::TIMEOUT,
+        "priority" => fields::PRIORITY,
+        "rate_limit" => fields::RATE_LIMIT,
+        "routing" => fields::ROUTING,
         _ => &[],
     }
 }

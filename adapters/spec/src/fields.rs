@@ -21,6 +21,8 @@ pub(crate) const TASK: &[&str] = &[
     "timeout",
     "idempotent",
     "priority",
+    "rate_limit",
+    "routing",
     "rehearsal",
 ];
 /// The fields that say what a task runs; it has one of them.
@@ -47,6 +49,13 @@ pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue
 pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter"];
 /// Fields of `timeout`.
 pub(crate) const TIMEOUT: &[&str] = &["after", "grace", "action"];
+
+/// Fields of `priority`.
+pub(crate) const PRIORITY: &[&str] = &["band", "level"];
+/// Fields of `rate_limit`.
+pub(crate) const RATE_LIMIT: &[&str] = &["starts", "per"];
+/// Fields of `routing`.
+pub(crate) const ROUTING: &[&str] = &["strategy", "worker", "tags", "min_worker_version"];
 
 /// Fields of `rehearsal`.
 pub(crate) const REHEARSAL: &[&str] = &["takes", "fails", "fails_for_good", "stubborn", "obeys_after", "downstream"];

@@ -24,6 +24,8 @@ pub const HANDLER_NAME_CHARS_MAX: usize = 128;
 pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
 /// Longest name of a service that a rehearsal knows, in characters.
 pub const DOWNSTREAM_CHARS_MAX: usize = 128;
+/// Longest name of a worker that a task is pinned to, in bytes, as the workers' protocol has it.
+pub const WORKER_NAME_BYTES_MAX: usize = 512;
 /// Longest URL, in bytes.
 pub const URL_BYTES_MAX: usize = 8 << 10;
 /// Shortest duration where zero makes no sense.

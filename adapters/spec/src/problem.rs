@@ -73,6 +73,12 @@ codes! {
     CrontabLine = "PUN-121",
     /// A time zone's data is damaged.
     ZoneData = "PUN-122",
+    /// Not a tag of a worker, or too many.
+    Tag = "PUN-141",
+    /// Not a version of a worker's program.
+    WorkerVersion = "PUN-142",
+    /// Not the name of a worker.
+    WorkerName = "PUN-143",
 }
 
 impl fmt::Display for Code {

@@ -4,9 +4,10 @@ use punctual_core::limits as core_limits;
 use serde_json::{Map, Value, json};
 
 use crate::choice::Choice;
+use crate::duration::format;
 use crate::fields;
 use crate::limits;
-use crate::spec::{Backoff, Dialect, Gap, Jitter, MisfireAction, On, Overlap, Priority, TimeoutAction, WhenFull};
+use crate::spec::{Backoff, Band, Dialect, Gap, Jitter, MisfireAction, On, Overlap, RoutingStrategy, TimeoutAction, WhenFull};
 
 /// The schema (2020-12) as indented text with a line end: what docs/task-file.schema.json holds.
 pub fn schema_text() -> String {
@@ -50,6 +51,9 @@ pub fn schema() -> Value {
             "shards": shards(),
             "retry": retry(),
             "rehearsal": rehearsal(),
+            "priority": priority(),
+            "rateLimit": rate_limit(),
+            "routing": routing(),
             "timeout": { "oneOf": [described("#/$defs/duration", "Short for `after`."), timeout()] },
         },
     });
@@ -133,7 +137,9 @@ fn task(is_defaults: bool) -> Value {
         "retry": described("#/$defs/retry", "What follows a failed attempt, or one whose worker was lost."),
         "timeout": described("#/$defs/timeout", "How long an attempt may run."),
         "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got; default true."),
-        "priority": choice::<Priority>("Default normal."),
+        "priority": described("#/$defs/priority", "Who goes first where workers are short."),
+        "rate_limit": described("#/$defs/rateLimit", "How often its instances may start."),
+        "routing": described("#/$defs/routing", "Which workers may have its instances."),
         "rehearsal": described("#/$defs/rehearsal", "How its handler behaves in `punctual rehearse`. No part of the task: an edit makes no new version."),
     });
     if is_defaults {
@@ -284,6 +290,55 @@ fn timeout() -> Value {
             "action": choice::<TimeoutAction>("Default kill."),
         }),
     )
+}
+
+fn priority() -> Value {
+    let level = || {
+        number(
+            0,
+            core_limits::LEVEL_MAX.into(),
+            &format!("Inside the band the highest goes first; default {}.", core_limits::LEVEL_DEFAULT),
+        )
+    };
+    let map = object(fields::PRIORITY, &[], json!({ "band": choice::<Band>("Default normal."), "level": level() }));
+    json!({ "oneOf": [choice::<Band>("Short for `band`; default normal."), level(), map] })
+}
+
+fn rate_limit() -> Value {
+    let per =
+        format!("In any stretch of time of this length; {} to {}.", format(core_limits::RATE_PER_MIN), format(core_limits::RATE_PER_MAX));
+    object(
+        fields::RATE_LIMIT,
+        &[],
+        json!({
+            "starts": number(1, core_limits::RATE_STARTS_MAX, "So many attempts, repeated ones included."),
+            "per": duration(&per),
+        }),
+    )
+}
+
+fn routing() -> Value {
+    let tag = json!({ "type": "string", "pattern": "^[A-Za-z0-9_./-]+=[A-Za-z0-9_./:-]+$", "maxLength": core_limits::TAG_BYTES_MAX });
+    let map = object(
+        fields::ROUTING,
+        &[],
+        json!({
+            "strategy": choice::<RoutingStrategy>("Which of several workers; default least_loaded."),
+            "worker": { "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": limits::WORKER_NAME_BYTES_MAX, "description": "The one that is meant, for pinned." },
+            "tags": {
+                "oneOf": [
+                    { "type": "object", "maxProperties": core_limits::TAGS_MAX, "additionalProperties": { "$ref": "#/$defs/text" } },
+                    { "type": "array", "maxItems": core_limits::TAGS_MAX, "items": tag },
+                ],
+                "description": "Tags that the worker has to have, all of them: a map, or a list of key=value.",
+            },
+            "min_worker_version": {
+                "type": ["string", "number"], "maxLength": core_limits::WORKER_VERSION_BYTES_MAX,
+                "description": "The oldest version of the worker program that will do.",
+            },
+        }),
+    );
+    json!({ "oneOf": [choice::<RoutingStrategy>("Short for `strategy`."), map] })
 }
 
 fn rehearsal() -> Value {

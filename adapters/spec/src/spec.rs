@@ -3,8 +3,9 @@
 //! A document is JSON and looks like an entry of a task file. What has its default value is left out, so the defaults are part of the
 //! format: changing one would change what stored documents mean.
 
+use std::collections::BTreeMap;
+
 use punctual_core::cron;
-use punctual_core::definition::Band;
 use punctual_core::limits;
 use punctual_core::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -45,8 +46,12 @@ pub struct TaskSpec {
     pub timeout: Timeout,
     /// Whether an attempt may be repeated when nobody knows how far the last one got.
     pub idempotent: bool,
-    /// Which band of the ready queue it is in.
+    /// Where its instances stand among those that wait for a worker.
     pub priority: Priority,
+    /// How often its instances may start; as often as they come where it is left out.
+    pub rate_limit: Option<RateLimit>,
+    /// Which workers may have its instances.
+    pub routing: Routing,
 }
 
 /// What makes a task fire.
@@ -249,13 +254,29 @@ choices! {
 
 choices! {
     /// A band of the ready queue.
-    Priority {
+    Band {
         /// Before all others.
         Urgent = "urgent",
         /// The usual one.
         Normal = "normal",
         /// When there is room.
         Low = "low",
+    }
+}
+
+choices! {
+    /// Which of several workers that could have an instance gets it.
+    RoutingStrategy {
+        /// The one with the most room.
+        LeastLoaded = "least_loaded",
+        /// Each in turn.
+        RoundRobin = "round_robin",
+        /// Any of them.
+        Random = "random",
+        /// The task's own, for as long as it is there and has room.
+        Hash = "hash",
+        /// The one that is named.
+        Pinned = "pinned",
     }
 }
 
@@ -285,7 +306,116 @@ defaults_and_conversions! {
     Overlap::First => cron::OverlapPolicy { First, Both, Last }
     Jitter::Equal => punctual_core::backoff::Jitter { Full, Equal, None }
     TimeoutAction::Kill => punctual_core::definition::TimeoutAction { Kill, Wait }
-    Priority::Normal => Band { Urgent, Normal, Low }
+    Band::Normal => punctual_core::definition::Band { Urgent, Normal, Low }
+}
+
+#[expect(clippy::derivable_impls, reason = "the macro that makes the enum marks no default")]
+impl Default for RoutingStrategy {
+    fn default() -> Self {
+        RoutingStrategy::LeastLoaded
+    }
+}
+
+/// Where a task's instances stand among those that wait for a worker. Written as the name of the band, or as the level in the normal band, or
+/// as a map of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// The band.
+    pub band: Band,
+    /// Who goes first inside the band: the highest level.
+    pub level: u32,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority { band: Band::default(), level: LEVEL_DEFAULT }
+    }
+}
+
+impl From<Band> for Priority {
+    fn from(band: Band) -> Priority {
+        Priority { band, ..Priority::default() }
+    }
+}
+
+/// The level where the task doesn't say.
+const LEVEL_DEFAULT: u32 = limits::LEVEL_DEFAULT as u32;
+
+/// The ways to write a priority.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenPriority {
+    Band(Band),
+    Level(u32),
+    Both(PriorityMap),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriorityMap {
+    #[serde(default, skip_serializing_if = "is_default")]
+    band: Band,
+    #[serde(default = "default_level", skip_serializing_if = "is_default_level")]
+    level: u32,
+}
+
+fn default_level() -> u32 {
+    LEVEL_DEFAULT
+}
+
+fn is_default_level(level: &u32) -> bool {
+    *level == LEVEL_DEFAULT
+}
+
+impl Serialize for Priority {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Priority { band, level } = *self;
+        match (band, level) {
+            (band, LEVEL_DEFAULT) => WrittenPriority::Band(band),
+            (Band::Normal, level) => WrittenPriority::Level(level),
+            (band, level) => WrittenPriority::Both(PriorityMap { band, level }),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Priority {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match WrittenPriority::deserialize(deserializer)? {
+            WrittenPriority::Band(band) => band.into(),
+            WrittenPriority::Level(level) => Priority { level, ..Priority::default() },
+            WrittenPriority::Both(PriorityMap { band, level }) => Priority { band, level },
+        })
+    }
+}
+
+/// How often a task's instances may start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimit {
+    /// So many attempts.
+    pub starts: u32,
+    /// In any stretch of time of this length.
+    #[serde(with = "duration::text")]
+    pub per: Millis,
+}
+
+/// Which workers may have a task's instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Routing {
+    /// Which of several.
+    #[serde(skip_serializing_if = "is_default")]
+    pub strategy: RoutingStrategy,
+    /// The one that is meant, for `pinned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Tags that the worker has to have, by their keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The oldest version of the worker program that will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_worker_version: Option<String>,
 }
 
 impl From<Dialect> for cron::Dialect {
@@ -516,6 +646,8 @@ impl TaskSpec {
             timeout: Timeout::default(),
             idempotent: true,
             priority: Priority::default(),
+            rate_limit: None,
+            routing: Routing::default(),
         }
     }
 

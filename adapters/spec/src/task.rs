@@ -1,17 +1,20 @@
 //! Reading one task, or the defaults, from the tree.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use punctual_core::limits as core_limits;
 
 use crate::choice::Choice;
 use crate::fields;
 use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects};
-use crate::node::{Entry, Kind, Node};
+use crate::node::{Entry, Kind, Node, Place};
 use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority, Retry, Shards,
-    TaskSpec, Timeout, Trigger, WhenFull,
+    After, Backoff, Band, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority, RateLimit, Retry,
+    Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::wire::MANUAL;
 
@@ -33,6 +36,8 @@ pub(crate) struct Defaults {
     pub(crate) timeout: Timeout,
     pub(crate) idempotent: bool,
     pub(crate) priority: Priority,
+    pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) routing: Routing,
     pub(crate) rehearsal: Rehearsal,
 }
 
@@ -54,6 +59,8 @@ impl Default for Defaults {
             timeout: Timeout::default(),
             idempotent: true,
             priority: Priority::default(),
+            rate_limit: None,
+            routing: Routing::default(),
             rehearsal: Rehearsal::default(),
         }
     }
@@ -107,6 +114,8 @@ impl Cursor<'_> {
             timeout: filled.timeout,
             idempotent: filled.idempotent,
             priority: filled.priority,
+            rate_limit: filled.rate_limit,
+            routing: filled.routing,
         };
         spec.normalise();
         Some((spec, filled.rehearsal))
@@ -135,7 +144,9 @@ impl Cursor<'_> {
                 "retry" => cursor.retry(node, &mut to.retry),
                 "timeout" => cursor.timeout(node, &mut to.timeout),
                 "idempotent" => put(cursor.truth(node), &mut to.idempotent),
-                "priority" => put(cursor.choice(node), &mut to.priority),
+                "priority" => cursor.priority(node, &mut to.priority),
+                "rate_limit" => cursor.rate_limit(node, &mut to.rate_limit),
+                "routing" => cursor.routing(node, &mut to.routing),
                 "rehearsal" => cursor.rehearsal(node, &mut to.rehearsal),
                 _ => {}
             });
@@ -459,6 +470,97 @@ impl Cursor<'_> {
                 "grace" => put(cursor.duration(node), &mut to.grace),
                 _ => put(cursor.choice(node), &mut to.action),
             });
+        }
+    }
+
+    fn priority(&mut self, node: &Node, to: &mut Priority) {
+        match &node.kind {
+            Kind::Text { text, .. } if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                put(self.number(node), &mut to.level);
+            }
+            Kind::Text { text, .. } if Band::from_name(text).is_none() => {
+                let bands = one_of(text, Band::ALL.iter().map(|(name, _)| *name));
+                let help = format!("{bands}; or a level, 0 to {}; or a map with band and level", core_limits::LEVEL_MAX);
+                self.refuse(Code::UnknownValue, node.place, format!("{} is not one of the values", node.description()), help);
+            }
+            Kind::Text { .. } => put(self.choice(node), &mut to.band),
+            _ => {
+                let Some(entries) = self.map(node, fields::PRIORITY) else { return };
+                for (field, entry) in &entries {
+                    let node = &*entry.value;
+                    self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                        "band" => put(cursor.choice(node), &mut to.band),
+                        _ => put(cursor.number(node), &mut to.level),
+                    });
+                }
+            }
+        }
+    }
+
+    fn rate_limit(&mut self, node: &Node, to: &mut Option<RateLimit>) {
+        let Some(entries) = self.map(node, fields::RATE_LIMIT) else { return };
+        let inherited = to.take();
+        let (mut starts, mut per) = (inherited.as_ref().map(|limit| limit.starts), inherited.as_ref().map(|limit| limit.per));
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "starts" => starts = cursor.number(node).or(starts),
+                _ => per = cursor.duration(node).or(per),
+            });
+        }
+        for (field, is_missing) in [("starts", starts.is_none()), ("per", per.is_none())] {
+            if is_missing && !names(&entries, field) {
+                let message = format!("the rate limit has no `{field}`");
+                self.refuse(Code::MissingField, node.place, message, "write both, as in `rate_limit: {starts: 10, per: 1s}`");
+            }
+        }
+        *to = starts.zip(per).map(|(starts, per)| RateLimit { starts, per });
+    }
+
+    fn routing(&mut self, node: &Node, to: &mut Routing) {
+        if let Kind::Text { .. } = &node.kind {
+            put(self.short_form(node, "strategy"), &mut to.strategy);
+            to.worker = None;
+            return;
+        }
+        let Some(entries) = self.map(node, fields::ROUTING) else { return };
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "strategy" => put(cursor.choice(node), &mut to.strategy),
+                "worker" => to.worker = cursor.text(node),
+                "tags" => put(cursor.tags(node), &mut to.tags),
+                _ => to.min_worker_version = cursor.text(node),
+            });
+        }
+        if to.strategy != RoutingStrategy::Pinned && !names(&entries, "worker") {
+            to.worker = None;
+        }
+    }
+
+    /// Tags as a map, or as a list of `key=value`.
+    fn tags(&mut self, node: &Node) -> Option<BTreeMap<String, String>> {
+        if !matches!(node.kind, Kind::List(_)) {
+            return self.texts_by_name(node);
+        }
+        let mut tags = BTreeMap::new();
+        for (key, value, place) in self.list(node, Cursor::tag)? {
+            if tags.insert(key.clone(), value).is_some() {
+                let message = format!("there are two tags {}", quoted(&key));
+                self.refuse(Code::Conflict, place, message, "keep one: a worker has to have all tags of the list");
+            }
+        }
+        Some(tags)
+    }
+
+    fn tag(&mut self, node: &Node) -> Option<(String, String, Place)> {
+        let text = self.text(node)?;
+        match text.split_once('=') {
+            Some((key, value)) => Some((key.to_owned(), value.to_owned(), node.place)),
+            None => {
+                self.refuse(Code::Tag, node.place, format!("{} is not a tag", quoted(&text)), "write `key=value`, such as zone=eu");
+                None
+            }
         }
     }
 

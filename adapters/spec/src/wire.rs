@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, Shards, TaskSpec, Timeout,
-    Trigger,
+    After, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry, Routing, Shards,
+    TaskSpec, Timeout, Trigger,
 };
 
 /// What a task says of its trigger when it fires by hand only.
@@ -51,6 +51,10 @@ struct Wire {
     idempotent: bool,
     #[serde(default)]
     priority: Priority,
+    #[serde(default)]
+    rate_limit: Option<RateLimit>,
+    #[serde(default)]
+    routing: Routing,
 }
 
 fn yes() -> bool {
@@ -82,6 +86,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             timeout: wire.timeout,
             idempotent: wire.idempotent,
             priority: wire.priority,
+            rate_limit: wire.rate_limit,
+            routing: wire.routing,
         })
     }
 }
@@ -111,6 +117,8 @@ impl Serialize for TaskSpec {
         differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
         differing(&mut map, "idempotent", &self.idempotent, &true)?;
         differing(&mut map, "priority", &self.priority, &Priority::default())?;
+        differing(&mut map, "rate_limit", &self.rate_limit, &None)?;
+        differing(&mut map, "routing", &self.routing, &Routing::default())?;
         map.end()
     }
 }

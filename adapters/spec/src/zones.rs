@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use jiff::tz::TimeZone;
 use punctual_core::cron::{CronError, Expression, Schedule, validate_zone_name};
 use punctual_core::definition::Policies;
+use punctual_core::routing::Routing;
 
 use crate::choice::did_you_mean;
 use crate::limits::{SHARED_SCHEDULES_MAX, SHARED_VALUES_MAX};
@@ -60,6 +61,7 @@ pub struct Zones {
     schedules: RwLock<HashMap<CronTrigger, Arc<Schedule>>>,
     policies: Mutex<HashSet<Arc<Policies>>>,
     texts: Mutex<HashSet<Arc<str>>>,
+    routings: Mutex<HashSet<Arc<Routing>>>,
 }
 
 impl Zones {
@@ -80,6 +82,7 @@ impl Zones {
             schedules: RwLock::default(),
             policies: Mutex::default(),
             texts: Mutex::default(),
+            routings: Mutex::default(),
         }
     }
 
@@ -156,6 +159,19 @@ impl Zones {
             return Arc::clone(known);
         }
         let new = Arc::new(policies);
+        if shared.len() < SHARED_VALUES_MAX {
+            shared.insert(Arc::clone(&new));
+        }
+        new
+    }
+
+    /// This routing; equal ones share their memory.
+    pub(crate) fn shared_routing(&self, routing: Routing) -> Arc<Routing> {
+        let mut shared = self.routings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = shared.get(&routing) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(routing);
         if shared.len() < SHARED_VALUES_MAX {
             shared.insert(Arc::clone(&new));
         }

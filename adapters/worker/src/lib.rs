@@ -64,7 +64,7 @@ pub use http::{CONNECT_TIME_MAX, REDIRECTS_MAX};
 pub use orphans::{Orphan, end_orphans};
 pub use output::cut_detail;
 pub use task_context::TaskContext;
-pub use worker::{BuildError, Builder, Worker};
+pub use worker::{Band, BuildError, Builder, TraitsError, VersionSyntax, Worker, WorkerVersion};
 
 /// What [`BuiltIn`] needs to be told.
 #[derive(Clone, Debug)]

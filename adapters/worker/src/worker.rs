@@ -5,8 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use punctual_core::definition::Band;
 use punctual_core::ids::{WorkerId, WorkerLife};
 use punctual_core::protocol::Assignment;
+use punctual_core::routing::WorkerTraits;
+pub use punctual_core::routing::{TraitsError, VersionSyntax, WorkerVersion};
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
@@ -38,6 +41,20 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// Tags, version or reserved slots.
+    #[error("PUN-514: what the worker says of itself makes no sense: {0}")]
+    Traits(#[from] TraitsError),
+    /// Slots for the low band and those above it.
+    #[error("PUN-514: slots are reserved for the urgent band, or for the normal one and above; what is not reserved is for all bands")]
+    ReservedForAll,
+    /// Not a version.
+    #[error("PUN-515: the worker's version {version:?} is {problem}")]
+    Version {
+        /// What was given.
+        version: String,
+        /// What is wrong with it.
+        problem: VersionSyntax,
+    },
     /// It could not reach a scheduler.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -49,6 +66,9 @@ pub struct Builder {
     client: ClientOptions,
     name: Option<String>,
     slots: Option<u32>,
+    traits: WorkerTraits,
+    version: Option<String>,
+    reserves_low: bool,
     handlers: BTreeMap<Arc<str>, Erased>,
     taken: Option<String>,
     allow_commands: bool,
@@ -83,6 +103,29 @@ impl Builder {
     /// How many attempts it runs at once; 16 where it isn't said.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = Some(slots);
+        self
+    }
+
+    /// A tag, for tasks that ask for workers of a kind: `routing: {tags: {zone: eu}}` comes only to those that have `.tag("zone", "eu")`.
+    pub fn tag(mut self, key: &str, value: &str) -> Self {
+        self.traits.tags.push(Arc::from(format!("{key}={value}")));
+        self
+    }
+
+    /// The version of the program, for tasks that ask for a [newer one](WorkerVersion::is_at_least) by `min_worker_version`. A worker that says
+    /// none is too old for all of those.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// Keeps so many of the slots for this band and those above it. For [`Band::Low`] nothing can be kept: what is not reserved is for all, it
+    /// included.
+    pub fn reserve(mut self, band: Band, slots: u32) -> Self {
+        match self.traits.reserved.get_mut(band.index()) {
+            Some(reserved) => *reserved = slots,
+            None => self.reserves_low = true,
+        }
         self
     }
 
@@ -128,6 +171,14 @@ impl Builder {
         if slots == 0 || (self.handlers.is_empty() && !self.allow_commands && !self.allow_http) {
             return Err(BuildError::NothingToDo);
         }
+        let mut traits = self.traits;
+        if let Some(version) = self.version {
+            traits.version = Some(WorkerVersion::parse(&version).map_err(|problem| BuildError::Version { version, problem })?);
+        }
+        if self.reserves_low {
+            return Err(BuildError::ReservedForAll);
+        }
+        traits.check(slots)?;
         // The same checks as when it dials, before anything is started.
         let (node, _inbound) = mpsc::channel(1);
         drop(dial(self.client.clone(), node)?);
@@ -135,7 +186,7 @@ impl Builder {
         let options = Options { allow_commands: self.allow_commands, worker: worker.clone(), marker: worker.0.to_string() };
         let built_in = (self.allow_commands || self.allow_http).then(|| BuiltIn::new(&options));
         let handlers = Handlers { own: self.handlers, built_in, allow_http: self.allow_http };
-        Ok(Worker { client: self.client, worker, slots, handlers: Arc::new(handlers) })
+        Ok(Worker { client: self.client, worker, slots, traits, handlers: Arc::new(handlers) })
     }
 }
 
@@ -161,6 +212,7 @@ pub struct Worker {
     client: ClientOptions,
     worker: WorkerId,
     slots: u32,
+    traits: WorkerTraits,
     handlers: Arc<Handlers>,
 }
 
@@ -181,7 +233,8 @@ impl Worker {
         let dialling = dial(self.client, node.clone())?;
         // Another number after each start: schedulers learn by it that what the last life ran is lost.
         let life = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-        let config = Config { worker: self.worker, life: WorkerLife(life), slots: self.slots, handlers: self.handlers.handlers() };
+        let (life, handlers) = (WorkerLife(life), self.handlers.handlers());
+        let config = Config { worker: self.worker, life, slots: self.slots, handlers, traits: self.traits };
         let working = punctual_driver::worker::run(config, self.handlers, Arc::new(SystemClock::new()), inbound);
         let draining = async {
             shutdown.await;

@@ -1,76 +1,19 @@
-//! Workers and the attempts that they hold: assigning, results, losing workers and finding them again.
+//! Attempts that workers hold: their accounts, results, losing workers and finding them again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use crate::batch::{AttemptOutput, Output};
 use crate::guard;
 use crate::guard::Guard;
-use crate::ids::{ConnectionId, Fence, InstanceId, WorkerId, WorkerLife};
-use crate::instance::{Cause, InstanceRow, State, WorkerRef};
+use crate::ids::{ConnectionId, Fence, InstanceId, WorkerLife};
+use crate::instance::{Cause, State};
 use crate::limits;
 use crate::probe;
-use crate::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use crate::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker};
 use crate::retry::{self, Next, Score};
 use crate::scheduler::{Alert, Command, Scheduler, Sent};
 use crate::time::{Millis, Monotonic};
-
-/// The workers that this replica knows, and who holds which attempt.
-#[derive(Debug, Default)]
-pub(super) struct Workers {
-    list: Vec<Worker>,
-    by_id: FxHashMap<WorkerId, usize>,
-    by_connection: FxHashMap<ConnectionId, usize>,
-    holders: FxHashMap<InstanceId, usize>,
-    /// Places in the list whose worker is gone for good.
-    free: Vec<usize>,
-    /// When to ask for accounts once more.
-    account_again_at: Option<Monotonic>,
-}
-
-#[derive(Debug)]
-struct Worker {
-    id: WorkerId,
-    life: WorkerLife,
-    connection: Option<ConnectionId>,
-    slots: usize,
-    handlers: FxHashSet<Arc<str>>,
-    draining: bool,
-    /// What it holds by this replica's account, assignments that were not sent yet included.
-    held: FxHashSet<InstanceId>,
-    /// Its attempts live until then.
-    lease_until: Monotonic,
-    /// Assignments sent over its connection.
-    assigned: u64,
-    /// How many of those had been sent when it was last asked for an account: what it holds of what was known before a reload is in
-    /// accounts that cover as many.
-    account_from: u64,
-    /// It gave something back: until then it gets nothing more.
-    full_until: Monotonic,
-    /// How often in a row.
-    returns: u32,
-    /// When output of its running attempts was first taken in this interval, and how many bytes since.
-    progress: (Monotonic, usize),
-}
-
-impl Worker {
-    fn room(&self) -> usize {
-        self.slots.saturating_sub(self.held.len())
-    }
-
-    /// Whether so many more bytes of output of running attempts may be taken from it now.
-    fn may_tell(&mut self, bytes: usize, now: Monotonic) -> bool {
-        let (since, taken) = &mut self.progress;
-        if now.since(*since) >= limits::PROGRESS_INTERVAL {
-            (*since, *taken) = (now, 0);
-        }
-        *taken = taken.saturating_add(bytes);
-        // Twice, for intervals of the worker that don't begin when this one does.
-        *taken <= 2 * limits::PROGRESS_BYTES_MAX
-    }
-}
 
 /// A report that waits for fire times that have come. Nobody is told that it is taken before it is written, so it may be lost.
 #[derive(Debug)]
@@ -78,23 +21,6 @@ pub(super) struct PutOff {
     until: Monotonic,
     connection: ConnectionId,
     report: Report,
-}
-
-/// A worker as one replica sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerView {
-    /// Its id.
-    pub worker: WorkerId,
-    /// Attempts that it runs at once.
-    pub slots: usize,
-    /// Attempts of this replica's partitions that it holds.
-    pub held: usize,
-    /// The handlers that it knows, in order.
-    pub handlers: Vec<Arc<str>>,
-    /// Whether this replica can talk to it.
-    pub is_connected: bool,
-    /// Whether it takes nothing more.
-    pub is_draining: bool,
 }
 
 /// So long after a partition was taken over, what the owner before has sent may still be on its way to a worker that does not know of it.
@@ -106,202 +32,7 @@ const REPORT_WAIT_MAX: Millis = Millis(300);
 /// How long a worker that gave an assignment back gets nothing more; each further time twice as long, up to 32 times this.
 const RETURN_PAUSE: Millis = Millis(500);
 
-impl Workers {
-    /// All that are connected or hold something, by id.
-    pub(super) fn views(&self) -> Vec<WorkerView> {
-        let known = self.list.iter().filter(|worker| worker.connection.is_some() || !worker.held.is_empty());
-        let mut views: Vec<_> = known
-            .map(|worker| {
-                let mut handlers: Vec<_> = worker.handlers.iter().cloned().collect();
-                handlers.sort_unstable();
-                WorkerView {
-                    worker: worker.id.clone(),
-                    slots: worker.slots,
-                    held: worker.held.len(),
-                    handlers,
-                    is_connected: worker.connection.is_some(),
-                    is_draining: worker.draining,
-                }
-            })
-            .collect();
-        views.sort_unstable_by(|one, other| one.worker.0.cmp(&other.worker.0));
-        views
-    }
-
-    fn of_connection(&mut self, connection: ConnectionId) -> Option<&mut Worker> {
-        self.by_connection.get(&connection).map(|index| &mut self.list[*index])
-    }
-
-    fn index_of(&mut self, id: &WorkerId) -> usize {
-        if let Some(index) = self.by_id.get(id) {
-            return *index;
-        }
-        let worker = Worker {
-            id: id.clone(),
-            life: WorkerLife(0),
-            connection: None,
-            slots: 0,
-            handlers: FxHashSet::default(),
-            draining: false,
-            held: FxHashSet::default(),
-            lease_until: Monotonic(0),
-            assigned: 0,
-            account_from: 0,
-            full_until: Monotonic(0),
-            returns: 0,
-            progress: (Monotonic(0), 0),
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.list[index] = worker;
-                index
-            }
-            None => {
-                self.list.push(worker);
-                self.list.len() - 1
-            }
-        };
-        self.by_id.insert(id.clone(), index);
-        index
-    }
-
-    /// Forgets workers that are gone and hold nothing, so that those which come under a new name each time don't pile up.
-    fn forget_gone(&mut self, now: Monotonic) {
-        for (index, worker) in self.list.iter().enumerate() {
-            let is_gone = worker.connection.is_none() && worker.held.is_empty() && worker.lease_until <= now;
-            if is_gone && self.by_id.get(&worker.id) == Some(&index) {
-                self.by_id.remove(&worker.id);
-                self.free.push(index);
-            }
-        }
-    }
-
-    /// A worker of which the store says that it holds an attempt: it has a lease's time to show itself.
-    pub(super) fn expect(&mut self, worker: Option<&WorkerRef>, instance: InstanceId, now: Monotonic) {
-        let nobody = WorkerId(Arc::from(""));
-        let index = self.index_of(worker.map_or(&nobody, |worker| &worker.id));
-        self.list[index].lease_until = self.list[index].lease_until.max(now + limits::WORKER_LEASE);
-        self.hold(index, instance);
-    }
-
-    fn hold(&mut self, index: usize, instance: InstanceId) {
-        self.list[index].held.insert(instance);
-        self.holders.insert(instance, index);
-    }
-
-    /// The attempt is not with a worker any more.
-    pub(super) fn release(&mut self, instance: InstanceId) {
-        if let Some(index) = self.holders.remove(&instance) {
-            self.list[index].held.remove(&instance);
-        }
-    }
-
-    /// Forgets attempts.
-    pub(super) fn forget(&mut self, is_meant: impl Fn(InstanceId) -> bool) {
-        self.holders.retain(|instance, _| !is_meant(*instance));
-        for worker in &mut self.list {
-            worker.held.retain(|instance| !is_meant(*instance));
-        }
-    }
-
-    /// The workers that could be given something for this handler now, in the order in which they were first known.
-    fn candidates(&self, handler: &Arc<str>, now: Monotonic) -> Vec<usize> {
-        // One whose lease is over may still have a connection that nobody has found dead yet.
-        let is_there = |worker: &Worker| worker.connection.is_some() && worker.lease_until > now && worker.full_until <= now;
-        let is_candidate = |worker: &Worker| worker.room() > 0 && !worker.draining && is_there(worker) && worker.handlers.contains(handler);
-        self.list.iter().enumerate().filter(|(_, worker)| is_candidate(worker)).map(|(index, _)| index).collect()
-    }
-
-    /// The candidate with the most room, if any has some; the first among equals.
-    fn least_loaded(&self, candidates: &[usize]) -> Option<usize> {
-        let room = |index: usize| self.list[index].room();
-        let roomiest = candidates.iter().copied().max_by_key(|index| (room(*index), std::cmp::Reverse(*index)))?;
-        (room(roomiest) > 0).then_some(roomiest)
-    }
-
-    fn knows_handler(&self, handler: &Arc<str>) -> bool {
-        self.list.iter().any(|worker| worker.connection.is_some() && worker.handlers.contains(handler))
-    }
-}
-
 impl Scheduler {
-    /// Assigns what is ready to workers that have room.
-    pub(super) fn assign_ready(&mut self) {
-        if self.ready.is_empty() || self.phase != super::Phase::Working {
-            return;
-        }
-        let handlers: Vec<_> = self.ready.handlers().cloned().collect();
-        for handler in handlers {
-            let candidates = self.workers.candidates(&handler, self.now.monotonic);
-            while let Some(worker) = self.workers.least_loaded(&candidates) {
-                let Some(instance) = self.ready.pop(&handler) else { break };
-                self.assign(instance, worker);
-            }
-            if !self.workers.knows_handler(&handler) && self.alerted_handlers.insert(handler.clone()) {
-                self.commands.push_back(Command::Alert(Alert::NoWorkerFor { handler }));
-            }
-        }
-    }
-
-    fn assign(&mut self, id: InstanceId, index: usize) {
-        // Cancelled ones are left in the queue and passed over here, and so are those that are to be handed over.
-        if self.instances.get(&id).is_none_or(|live| live.row.state != State::Created) || !self.is_owned(id.partition()) {
-            return self.ready.passed_over();
-        }
-        let fence = self.new_fence(id.partition());
-        let worker = &self.workers.list[index];
-        let connection = worker.connection.expect("candidates are connected");
-        let live = self.instances.get_mut(&id).expect("looked up above");
-        let stray = live.stray.take().map(|connection| (connection, live.row.fence));
-        live.row.attempt += 1;
-        live.row.fence = fence;
-        live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
-        live.sent = Sent::NotYet;
-        live.has_output = false;
-        live.cancel = None;
-        live.change(State::Dispatched, Cause::Assigned, self.now.wall);
-        self.workers.hold(index, id);
-        self.mark_instance(id);
-        if let Some((connection, fence)) = stray {
-            self.hold_message(id.partition(), connection, ToWorker::Cancel { instance: id, fence });
-        }
-        self.hold_assignment(id, fence, connection);
-    }
-
-    /// The commit that made this assignment is through.
-    pub(super) fn send_assignment(&mut self, id: InstanceId, fence: Fence, connection: ConnectionId) {
-        if !self.is_current(id, fence) {
-            return;
-        }
-        let live = self.instances.get_mut(&id).expect("current instances are live");
-        if let Some((cause, detail)) = live.cancel.take() {
-            return self.end(id, State::Cancelled, cause, None, detail);
-        }
-        let Some(worker) = self.workers.of_connection(connection) else {
-            return self.take_back(id);
-        };
-        worker.assigned += 1;
-        live.sent = Sent::Over(connection, worker.assigned);
-        let row = &live.row;
-        let definition = &live.definition;
-        let assignment = Assignment {
-            instance: id,
-            attempt: row.attempt,
-            fence,
-            task: row.task,
-            task_name: definition.name.clone(),
-            version: row.version,
-            fire_time: row.fire_time,
-            ordinal: row.ordinal,
-            run: row.run,
-            shard: shard_of(row),
-            handler: definition.handler.clone(),
-            payload: row.payload.clone().or_else(|| definition.payload.clone()),
-            timeout: definition.policies.timeout,
-        };
-        self.send(connection, ToWorker::Assign(Arc::new(assignment)));
-    }
-
     pub(super) fn send(&mut self, connection: ConnectionId, message: ToWorker) {
         if self.workers.by_connection.contains_key(&connection) {
             self.outgoing.entry(connection).or_default().push(message);
@@ -319,7 +50,10 @@ impl Scheduler {
         match message {
             ToScheduler::Hello(_) => unreachable!("handled above"),
             ToScheduler::Heartbeat => self.send(connection, ToWorker::Alive),
-            ToScheduler::Draining => worker.draining = true,
+            ToScheduler::Draining => {
+                worker.draining = true;
+                self.workers.generation += 1;
+            }
             ToScheduler::Started { instance, fence } => {
                 (worker.returns, worker.full_until) = (0, Monotonic(0));
                 self.started(connection, instance, fence);
@@ -373,13 +107,13 @@ impl Scheduler {
         worker.connection = Some(connection);
         worker.slots = hello.slots as usize;
         worker.handlers = hello.handlers.into_iter().collect();
+        worker.traits = hello.traits;
         worker.draining = hello.draining;
         worker.lease_until = self.now.monotonic + limits::WORKER_LEASE;
-        let handlers = worker.handlers.clone();
         let mut held: Vec<_> = worker.held.iter().copied().collect();
         held.sort_unstable();
         self.workers.by_connection.insert(connection, index);
-        self.alerted_handlers.retain(|handler| !handlers.contains(handler));
+        self.workers.generation += 1;
         let heartbeat = match guard!(Guard::HeartbeatsWithinLease, false) {
             false => limits::HEARTBEAT_INTERVAL,
             true => limits::WORKER_LEASE,
@@ -445,9 +179,8 @@ impl Scheduler {
     fn judge_claim(&mut self, connection: ConnectionId, index: usize, id: InstanceId, fence: Fence) {
         if self.is_current(id, fence) {
             probe!("attempt.adopted");
-            self.workers.release(id);
-            self.workers.hold(index, id);
             let live = self.instances.get_mut(&id).expect("current instances are live");
+            self.workers.hold(index, id, live.definition.band);
             live.sent = Sent::Over(connection, 0);
             if live.cancel.is_some() {
                 self.send(connection, ToWorker::Cancel { instance: id, fence });
@@ -475,6 +208,7 @@ impl Scheduler {
         self.outgoing.remove(&connection);
         if let Some(index) = self.workers.by_connection.remove(&connection) {
             self.workers.list[index].connection = None;
+            self.workers.generation += 1;
         }
     }
 
@@ -675,8 +409,8 @@ impl Scheduler {
         }
     }
 
-    /// An assignment comes back unbegun: it costs no attempt and goes first in its band.
-    fn take_back(&mut self, id: InstanceId) {
+    /// An assignment comes back unbegun: it costs no attempt, and it keeps its place.
+    pub(super) fn take_back(&mut self, id: InstanceId) {
         let now = self.now.wall;
         let Some(live) = self.instances.get_mut(&id) else { return };
         if live.row.state != State::Dispatched {
@@ -688,7 +422,7 @@ impl Scheduler {
         live.change(State::Created, Cause::Returned, now);
         live.row.attempt -= 1;
         live.row.worker = None;
-        self.make_ready_again(id);
+        self.make_ready(id);
         self.workers.release(id);
         self.mark_instance(id);
     }
@@ -711,7 +445,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.tell_chained(id);
         if was_created {
-            self.forget_ready();
+            self.forget_ready(id);
         }
         if state == State::DeadLettered {
             self.hold_alert(id.partition(), Alert::DeadLettered { instance: id, cause });
@@ -720,8 +454,8 @@ impl Scheduler {
     }
 
     /// An instance that waits for a worker has ended. It is passed over when its turn comes, unless they become too many.
-    pub(super) fn forget_ready(&mut self) {
-        if self.ready.forget_one() {
+    pub(super) fn forget_ready(&mut self, id: InstanceId) {
+        if !self.leaves_throttled(id) && self.ready.forget_one() {
             let instances = &self.instances;
             self.ready.retain(|id| instances.get(&id).is_some_and(|live| live.row.state == State::Created));
         }
@@ -734,16 +468,11 @@ impl Scheduler {
             return;
         }
         let fence = live.row.fence;
-        let connection = self.workers.holders.get(&id).and_then(|index| self.workers.list[*index].connection);
+        let connection = self.workers.holder(id).and_then(|worker| worker.connection);
         if let Some(connection) = connection {
             self.send(connection, ToWorker::Cancel { instance: id, fence });
         }
     }
-}
-
-fn shard_of(row: &InstanceRow) -> Option<Shard> {
-    let (index, links) = (row.part.shard_index()?, row.links.as_ref()?);
-    Some(Shard { index, count: links.shards, key: links.shard_key.clone() })
 }
 
 /// Who asked for the end, and how the attempt then ended.

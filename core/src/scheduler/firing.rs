@@ -298,6 +298,7 @@ impl Scheduler {
             stored: None,
             is_dirty: false,
             timer: None,
+            ready_at: None,
             sent: Sent::NotYet,
             has_output: false,
             cancel: None,
@@ -328,7 +329,7 @@ impl Scheduler {
         }
     }
 
-    /// An instance's timer: a retry or a delayed trigger.
+    /// An instance's timer: a retry, a delayed trigger, or its task's rate.
     pub(super) fn arm_instance(&mut self, id: InstanceId, due_in: Millis) {
         let key = self.instance_timers.insert(monotonic_tick(self.now.monotonic + due_in), id);
         self.instances.get_mut(&id).expect("armed instances are live").timer = Some(key);
@@ -349,6 +350,7 @@ impl Scheduler {
                 self.mark_instance(id);
             }
             State::Waiting => self.delay_elapsed(id),
+            State::Created => self.rate_opens(id),
             state => unreachable!("instance {id} is {state:?} and has a timer"),
         }
     }

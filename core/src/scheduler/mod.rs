@@ -5,7 +5,8 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, workers and their attempts in `attempts`, and the way to the store in `commit`.
+//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, workers in `workers`, what becomes of
+//! their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!
@@ -15,6 +16,7 @@
 //! *Doubt means reloading.* A commit that was refused, or whose outcome nobody knows, makes the owner drop its memory of the partitions
 //! concerned and take them again under a new epoch. Start, takeover and doubt are one path.
 
+mod assigning;
 mod attempts;
 mod chains;
 mod commit;
@@ -22,6 +24,8 @@ mod firing;
 mod ownership;
 mod parts;
 mod requests;
+mod throttle;
+mod workers;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -29,7 +33,7 @@ pub(crate) mod testing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use crate::definition::TaskDefinition;
@@ -39,15 +43,19 @@ use crate::instance::{Cause, InstanceRow, State, Transition};
 use crate::limits;
 use crate::protocol::{ToScheduler, ToWorker};
 use crate::ready_queue::ReadyQueue;
+use crate::routing::{Needs, Nobody};
 use crate::time::{Millis, Monotonic, Now, Timestamp};
 use crate::wheel::{TimerKey, Wheel};
 
-pub use attempts::WorkerView;
-use attempts::{PutOff, Workers};
+pub use assigning::WaitingView;
+use attempts::PutOff;
 use chains::References;
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
 use parts::Parts;
+use throttle::Throttle;
+pub use workers::WorkerView;
+use workers::Workers;
 
 /// What can be set. Everything else is in [`limits`].
 #[derive(Clone, Debug)]
@@ -254,10 +262,12 @@ pub enum Alert {
         /// The instance that ended.
         cause: InstanceId,
     },
-    /// Instances wait for a handler that no worker has.
-    NoWorkerFor {
-        /// The handler.
-        handler: Arc<str>,
+    /// Instances wait that no worker can be given. They start by themselves when one can. Said once, and again when the reason changes.
+    NobodyFor {
+        /// What they need.
+        needs: Needs,
+        /// Why nobody can be given them.
+        reason: Nobody,
     },
 }
 
@@ -320,6 +330,8 @@ struct Live {
     stored: Option<(State, Fence)>,
     is_dirty: bool,
     timer: Option<TimerKey>,
+    /// When it became ready first, as [`Place`](crate::ready_queue::Place) counts it.
+    ready_at: Option<i64>,
     sent: Sent,
     /// Output of the current attempt was taken while it ran, or may have been: its report takes that one's place, also where it is empty.
     has_output: bool,
@@ -403,7 +415,7 @@ pub struct Scheduler {
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
     loop_timers: Wheel<TaskId>,
-    /// Delayed and retrying instances, by the monotonic clock.
+    /// Delayed, retrying and throttled instances, by the monotonic clock.
     instance_timers: Wheel<InstanceId>,
     lanes: Lanes,
     next_commit: u64,
@@ -414,7 +426,9 @@ pub struct Scheduler {
     housekeeping_at: Monotonic,
     commands: VecDeque<Command>,
     outgoing: BTreeMap<ConnectionId, Vec<ToWorker>>,
-    alerted_handlers: FxHashSet<Arc<str>>,
+    /// The routes of the ready queue, by their numbers.
+    routes: Vec<assigning::Route>,
+    throttle: Throttle,
 }
 
 /// How often leases, workers and the inbox are looked after even if nothing happens.
@@ -453,7 +467,8 @@ impl Scheduler {
             housekeeping_at: now.monotonic,
             commands: VecDeque::new(),
             outgoing: BTreeMap::new(),
-            alerted_handlers: FxHashSet::default(),
+            routes: Vec::new(),
+            throttle: Throttle::default(),
             config,
         }
     }
@@ -503,6 +518,7 @@ impl Scheduler {
         self.housekeeping_at = self.now.monotonic + HOUSEKEEPING_INTERVAL;
         self.look_after_leases();
         self.look_after_workers();
+        self.throttle.sweep(self.now.monotonic);
         self.inbox.is_signalled = true;
     }
 
@@ -552,6 +568,11 @@ impl Scheduler {
     /// The workers that are connected or hold something, by id.
     pub fn workers(&self) -> Vec<WorkerView> {
         self.workers.views()
+    }
+
+    /// Instances that wait for the rate of their task.
+    pub fn throttled_count(&self) -> usize {
+        self.throttle.count()
     }
 
     /// Whether all partitions are this replica's and loaded.

@@ -30,14 +30,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::batch::{Renewal, Snapshot};
-use crate::definition::{Band, Blocking};
+use crate::definition::Blocking;
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{Epoch, Fence, InstanceId, PartitionId, ReplicaId, TaskId};
 use crate::instance::{Cause, InstanceRow, State};
 use crate::limits;
 use crate::probe;
-use crate::ready_queue::ReadyQueue;
 use crate::scheduler::{Alert, Armed, Command, Live, Removed, Scheduler, Sent, Task};
 use crate::time::{Millis, Monotonic, Timestamp};
 
@@ -123,10 +122,10 @@ enum Phase {
 /// no cursor is armed and nothing is assigned.
 #[derive(Debug)]
 pub(super) struct NewPartition {
-    id: PartitionId,
+    pub(super) id: PartitionId,
     tasks: Vec<TaskId>,
     /// Instances that are ready for a worker.
-    ready: Vec<InstanceId>,
+    pub(super) ready: Vec<InstanceId>,
     inbox_was_read: bool,
 }
 
@@ -454,6 +453,7 @@ impl Scheduler {
                 instances: None,
             };
             self.tasks.insert(record.task, Box::new(task));
+            self.take_over_rate(record.task);
         }
         // An edit that nobody has applied yet may have been made before the cursors come.
         self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
@@ -486,24 +486,6 @@ impl Scheduler {
         for new in &mut self.new_partitions {
             new.inbox_was_read |= ids.contains(&new.id);
         }
-    }
-
-    /// Puts an instance last in its band of the ready queue, at once or when its partition's inbox has been read.
-    pub(super) fn make_ready(&mut self, id: InstanceId) {
-        self.enqueue(id, ReadyQueue::push);
-    }
-
-    /// Puts an instance that was taken from the ready queue first in its band again.
-    pub(super) fn make_ready_again(&mut self, id: InstanceId) {
-        self.enqueue(id, ReadyQueue::push_front);
-    }
-
-    fn enqueue(&mut self, id: InstanceId, push: impl FnOnce(&mut ReadyQueue, &Arc<str>, Band, InstanceId)) {
-        if let Some(new) = self.new_partitions.iter_mut().find(|new| new.id == id.partition()) {
-            return new.ready.push(id);
-        }
-        let Some(live) = self.instances.get(&id) else { return };
-        push(&mut self.ready, &live.definition.handler.name, live.definition.band, id);
     }
 
     /// Lets partitions whose inbox has been read begin: their cursors are armed and their instances wait for workers.
@@ -562,12 +544,14 @@ impl Scheduler {
             _ => None,
         };
         let is_with_worker = row.is_with_worker();
+        let ready_at = Live::was_ready_at(&row, self.wall_read, self.now.monotonic);
         let live = Live {
             stored: Some((state, row.fence)),
             row,
             definition,
             is_dirty: false,
             timer: None,
+            ready_at,
             sent: Sent::Unknown,
             has_output: is_with_worker,
             cancel: None,
@@ -575,7 +559,7 @@ impl Scheduler {
             cancel_requests: Vec::new(),
         };
         if is_with_worker {
-            self.workers.expect(live.row.worker.as_ref(), id, self.now.monotonic);
+            self.workers.expect(live.row.worker.as_ref(), id, live.definition.band, self.now.monotonic);
         }
         self.instances.insert(id, live);
         self.take_up_part(id);
@@ -621,6 +605,7 @@ impl Scheduler {
             instance.partition() != id
         });
         self.ready.retain(|instance| instance.partition() != id);
+        self.throttle.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

@@ -244,6 +244,9 @@ impl Scheduler {
         if !definition.enabled && before.enabled {
             self.cancel_scheduled_waiting(id, Cause::TaskDisabled);
         }
+        if before.policies.rate != definition.policies.rate {
+            self.release_throttled(id);
+        }
         self.mark_task(id);
         self.arm_task(id);
         self.fill_free_places(id);
@@ -384,7 +387,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.tell_chained(id);
         if was_created {
-            self.forget_ready();
+            self.forget_ready(id);
         }
         if was_in_progress {
             return self.leave_progress(id);

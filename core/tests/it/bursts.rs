@@ -36,7 +36,7 @@ impl Burst {
         let mut burst = Burst { scheduler, time: 0, begun: 0, acknowledged: 0, before_commits: Vec::new() };
         let handlers = vec![task("any", every(1)).handler.name];
         let (worker, life) = (WorkerId(Arc::from("w")), WorkerLife(1));
-        let hello = Hello { worker, life, slots, handlers, draining: false, running: vec![], received: 0 };
+        let hello = Hello { worker, life, slots, handlers, draining: false, running: vec![], received: 0, traits: Default::default() };
         burst.tell(Event::WorkerMessages { connection: CONNECTION, messages: vec![ToScheduler::Hello(hello)] });
         let (partition, epoch) = (PartitionId(0), Epoch(1));
         burst.tell(Event::LeaseGranted { partition, epoch, commit_seq: 0, sequence: 0, requested_at: Monotonic(0) });

@@ -7,8 +7,10 @@ use punctual_core::instance::State;
 use punctual_core::limits;
 use punctual_core::probe;
 use punctual_core::protocol::{End, Report, ToScheduler};
+use punctual_core::rate::RateLimit;
 use punctual_core::scheduler::Event;
 use punctual_core::time::Millis;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
@@ -287,7 +289,25 @@ fn ring_of_tasks() -> Result<(), String> {
     ensure(fired <= limits::CHAIN_HOPS_MAX as usize + 1, "chain.ends: tasks fire each other for ever")
 }
 
-const SCENARIOS: [(Guard, Scenario); 17] = [
+/// More come than the rate lets start.
+fn rate() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    let policies = Arc::make_mut(&mut definition.policies);
+    policies.rate = Some(RateLimit { starts: 2, per: Millis(10_000) });
+    policies.concurrency.max_running = 10;
+    world.define(definition);
+    for _ in 0..6 {
+        world.trigger("a", None);
+    }
+    world.run(40_000);
+    sound(&world)?;
+    let starts = world.starts("a");
+    let is_kept = starts.windows(3).all(|three| three[2] - three[0] >= 9_900);
+    ensure(starts.len() == 6 && is_kept, "rate.held: more started in the time of the limit than it allows")
+}
+
+const SCENARIOS: [(Guard, Scenario); 18] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -305,6 +325,7 @@ const SCENARIOS: [(Guard, Scenario); 17] = [
     (Guard::LateAssignmentReturned, late_assignment),
     (Guard::AccountCoversAssignment, account_and_assignment),
     (Guard::ChainsEnd, ring_of_tasks),
+    (Guard::RateLimit, rate),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -319,9 +340,10 @@ const PROVED_ELSEWHERE: [Guard; 6] = [
 
 #[test]
 fn every_guard_has_a_scenario_or_is_proved_elsewhere() {
-    let mut guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
-    guards.sort_by_key(|guard| Guard::ALL.iter().position(|listed| listed == guard));
-    assert_eq!(guards, Guard::ALL);
+    let guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
+    let guards: BTreeSet<_> = guards.into_iter().collect();
+    assert_eq!(guards, BTreeSet::from(Guard::ALL));
+    assert_eq!(SCENARIOS.len() + PROVED_ELSEWHERE.len(), Guard::ALL.len(), "each once");
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn a_replica_joins_with_its_first_worker() {
         draining: false,
         running: vec![],
         received: 0,
+        traits: Default::default(),
     };
     let messages = vec![ToScheduler::Hello(hello)];
     assert!(beats(&mut scheduler, 300, Event::WorkerMessages { connection: ConnectionId(1), messages }));

@@ -22,6 +22,7 @@ fn hello(worker: &str, running: Vec<Running>) -> Hello {
         draining: false,
         running,
         received: u64::MAX,
+        traits: Default::default(),
     }
 }
 

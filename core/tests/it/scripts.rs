@@ -192,7 +192,7 @@ fn outcome(world: &World) -> String {
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
             Alert::ChainTooLong { task, cause } => format!("task {task} was not fired after {cause}"),
-            Alert::NoWorkerFor { handler } => format!("no worker for {handler}"),
+            Alert::NobodyFor { needs, reason } => format!("nobody for {needs}: {}", reason.reason()),
         };
         _ = writeln!(text, "alert {at}: {what}");
     }

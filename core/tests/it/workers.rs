@@ -24,7 +24,7 @@ impl Worker {
     /// A worker that two schedulers have welcomed.
     fn welcomed() -> Worker {
         let handlers = vec![Arc::from("noop")];
-        let config = Config { worker: WorkerId(Arc::from("w")), life: WorkerLife(1), slots: 4, handlers };
+        let config = Config { worker: WorkerId(Arc::from("w")), life: WorkerLife(1), slots: 4, handlers, traits: Default::default() };
         let mut worker = Worker { node: WorkerNode::new(config, Monotonic(0)), now: Monotonic(0) };
         for connection in [SCHEDULER, ANOTHER] {
             worker.hears(Event::Connected(connection));

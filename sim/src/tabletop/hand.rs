@@ -276,6 +276,7 @@ impl World {
             worker: WorkerId(Arc::from(format!("w{}", worker + 1))),
             life: WorkerLife(self.workers[worker].life),
             slots: self.workers[worker].slots,
+            traits: Default::default(),
             handlers: vec![Arc::from("command")],
             draining: false,
             running: vec![],

@@ -69,7 +69,13 @@ async fn a_task_is_run_by_a_worker_over_grpc() {
     let serving = tokio::spawn(serve(listener, ServerOptions::for_loopback(replica), scheduler.clone(), shutdown));
 
     let (worker, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
-    let config = worker::Config { worker: WorkerId("w1".into()), life: WorkerLife(1), slots: 4, handlers: Echo.handlers() };
+    let config = worker::Config {
+        worker: WorkerId("w1".into()),
+        life: WorkerLife(1),
+        slots: 4,
+        handlers: Echo.handlers(),
+        traits: Default::default(),
+    };
     let worker_task = tokio::spawn(punctual_driver::worker::run(config, Arc::new(Echo), clock.clone(), inbound));
     let dialling = tokio::spawn(dial(ClientOptions { seeds, ..ClientOptions::default() }, worker.clone()).expect("options that can work"));
 

@@ -215,5 +215,6 @@ pub(crate) fn hello(worker: &str) -> ToScheduler {
         draining: false,
         running: Vec::new(),
         received: 0,
+        traits: Default::default(),
     })
 }

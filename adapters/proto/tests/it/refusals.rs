@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::ids::{Fence, InstanceId};
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, TAGS_MAX};
 use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_core::routing::{ReservedTooMany, TagSyntax, VersionSyntax};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::convert::{self, Problem, Refused, Unit};
 use punctual_proto::limits::{HANDLER_CONFIG_BYTES_MAX, HANDLER_NAME_CHARS_MAX, HANDLERS_MAX, RUNNING_MAX, SLOTS_MAX, WORKER_ID_BYTES_MAX};
@@ -179,6 +180,12 @@ fn hellos() {
     let running = long(RUNNING_MAX + 1, RUNNING_MAX, Unit::Elements);
     check("running", running, |hello| hello.running = vec![hello.running[0]; RUNNING_MAX + 1]);
     check("received", Problem::Missing, |hello| hello.received = None);
+    check("tags", Problem::Tag(TagSyntax), |hello| hello.tags[1] = "zone".to_owned());
+    let tags = long(TAGS_MAX + 1, TAGS_MAX, Unit::Elements);
+    check("tags", tags, |hello| hello.tags = vec!["a=b".to_owned(); TAGS_MAX + 1]);
+    check("program_version", Problem::Version(VersionSyntax), |hello| hello.program_version = Some("new".to_owned()));
+    let reserved = Problem::Reserved(ReservedTooMany { reserved: 6, slots: 4 });
+    check("reserved_urgent", reserved, |hello| hello.reserved_urgent = 4);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::connection::WorkerSide;
 use punctual_proto::convert;
@@ -46,6 +47,11 @@ pub(crate) fn hello() -> Hello {
         draining: true,
         running: vec![Running { instance: instance(), fence: Fence(18) }],
         received: 11,
+        traits: WorkerTraits {
+            tags: vec![Arc::from("gpu=true"), Arc::from("zone=eu")],
+            version: WorkerVersion::parse("1.4.0-rc.1").ok(),
+            reserved: [1, 2],
+        },
     }
 }
 

@@ -12,6 +12,7 @@ use punctual_core::limits::{
     DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
 
@@ -80,9 +81,22 @@ fn assignment() -> impl Strategy<Value = Assignment> {
 pub(crate) fn hello() -> impl Strategy<Value = Hello> {
     let running = vec(attempt().prop_map(|(instance, fence)| Running { instance, fence }), 0..20);
     let numbers = (number(0, u64::MAX), 1..=SLOTS_MAX, number(0, u64::MAX));
-    (name(), numbers, vec(name(), 0..5), any::<bool>(), running).prop_map(|(worker, numbers, handlers, draining, running)| {
+    let said = (name(), numbers, vec(name(), 0..5), any::<bool>(), running, traits());
+    said.prop_map(|(worker, numbers, handlers, draining, running, mut traits)| {
         let (life, slots, received) = numbers;
-        Hello { worker: WorkerId(worker), life: WorkerLife(life), slots, handlers, draining, running, received }
+        traits.reserved = [traits.reserved[0] % (slots + 1), 0];
+        traits.reserved[1] = slots - traits.reserved[0];
+        Hello { worker: WorkerId(worker), life: WorkerLife(life), slots, handlers, draining, running, received, traits }
+    })
+}
+
+fn traits() -> impl Strategy<Value = WorkerTraits> {
+    let tag = "[a-zA-Z0-9_./-]{1,20}=[a-zA-Z0-9_./:-]{1,20}".prop_map(Arc::from);
+    let version = option::of("[0-9]{1,4}([.][0-9]{1,4}){0,3}(-[a-z0-9.]{1,8})?([+][a-z0-9.]{0,8})?");
+    (vec(tag, 0..4), version, any::<u32>()).prop_map(|(tags, version, reserved)| WorkerTraits {
+        tags,
+        version: version.map(|text| WorkerVersion::parse(&text).expect("a version")),
+        reserved: [reserved, 0],
     })
 }
 

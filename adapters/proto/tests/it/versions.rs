@@ -1,9 +1,10 @@
 //! Two sides agree on a version, or say clearly why they can't.
 
-use punctual_core::protocol::{ToScheduler, ToWorker};
+use punctual_core::protocol::{Hello, ToScheduler, ToWorker};
+use punctual_core::routing::WorkerTraits;
 use punctual_core::time::Millis;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
-use punctual_proto::version::{OLDEST_VERSION, PROGRESS_SINCE, PROTOCOL_VERSION, VersionError, Versions, accept, negotiate};
+use punctual_proto::version::{OLDEST_VERSION, PROGRESS_SINCE, PROTOCOL_VERSION, TRAITS_SINCE, VersionError, Versions, accept, negotiate};
 use punctual_proto::wire::{to_scheduler, to_worker};
 
 use crate::samples;
@@ -64,7 +65,7 @@ fn a_worker_takes_only_what_it_has_offered() {
 #[test]
 fn this_side_speaks_what_its_constants_say() {
     assert_eq!(Versions::OURS, versions(OLDEST_VERSION, PROTOCOL_VERSION));
-    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 2));
+    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 3));
 }
 
 /// A worker and a scheduler of these versions, after hello and welcome.
@@ -99,4 +100,18 @@ fn output_so_far_is_told_where_the_scheduler_knows_it() {
     let progress: Vec<_> = said.iter().filter(|message| is_progress(message)).cloned().collect();
     assert_eq!(progress.len(), 1);
     assert_eq!(stranger.send(progress), Ok(vec![]), "nobody knows yet what the scheduler speaks");
+}
+
+#[test]
+fn a_worker_of_before_has_no_traits() {
+    let mut worker = WorkerSide::default();
+    let mut hello = worker.send(vec![ToScheduler::Hello(samples::hello())]).unwrap().remove(0);
+    let Some(to_scheduler::Kind::Hello(said)) = &mut hello.messages[0].kind else { panic!("a hello") };
+    // What such a worker doesn't write.
+    (said.newest_version, said.tags, said.program_version) = (TRAITS_SINCE - 1, Vec::new(), None);
+    (said.reserved_urgent, said.reserved_normal) = (0, 0);
+    let mut scheduler = SchedulerSide::default();
+    let expected = Hello { traits: WorkerTraits::default(), ..samples::hello() };
+    assert_eq!(scheduler.receive(hello), Ok(vec![ToScheduler::Hello(expected)]));
+    assert_eq!(scheduler.version(), Some(TRAITS_SINCE - 1));
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use punctual_core::scheduler::WorkerView;
+use punctual_core::scheduler::{WaitingView, WorkerView};
 use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
 use punctual_driver::ports::{Catalog, Clock, PartitionView, ReplicaView};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -
         "replicas": replicas.collect::<Vec<_>>(),
         "partitions": partitions.iter().map(partition).collect::<Vec<_>>(),
         "workers": own.iter().flat_map(|own: &SchedulerStatus| &own.workers).map(worker).collect::<Vec<_>>(),
+        "waiting": own.iter().flat_map(|own| &own.waiting).map(waiting).collect::<Vec<_>>(),
+        "throttled": own.as_ref().map(|own| own.throttled),
         "inbox": partitions.iter().map(|partition| partition.inbox).sum::<u64>(),
         "live": partitions.iter().map(|partition| partition.live).sum::<u64>(),
         "memory": own.as_ref().map(memory),
@@ -63,5 +65,21 @@ fn worker(view: &WorkerView) -> Value {
         "connected": view.is_connected,
         "draining": view.is_draining,
         "handlers": view.handlers.iter().map(|handler| &**handler).collect::<Vec<_>>(),
+        "tags": view.traits.tags.iter().map(|tag| &**tag).collect::<Vec<_>>(),
+        "version": view.traits.version.as_ref().map(|version| version.as_str()),
+        "reserved": { "urgent": view.traits.reserved[0], "normal": view.traits.reserved[1] },
+    })
+}
+
+/// What waits for workers of one kind, and why none can be given it, where none can.
+fn waiting(view: &WaitingView) -> Value {
+    json!({
+        "handler": &*view.needs.handler,
+        "tags": view.needs.tags().iter().map(|tag| &**tag).collect::<Vec<_>>(),
+        "min_worker_version": view.needs.min_worker_version().map(|version| version.as_str()),
+        "worker": view.needs.pinned().map(|worker| &*worker.0),
+        "instances": view.waiting,
+        "nobody": view.nobody.map(|nobody| nobody.name()),
+        "reason": view.nobody.map(|nobody| nobody.reason()),
     })
 }

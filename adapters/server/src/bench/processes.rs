@@ -149,7 +149,7 @@ pub(crate) async fn work(server: String, slots: u32, records: &Path, mut interru
     let clock = Arc::new(SystemClock::new());
     let recorder = Arc::new(Recorder::new(clock.clone()));
     let life = WorkerLife(clock.now().wall.0.unsigned_abs());
-    let config = Config { worker: WorkerId(Arc::from("bench")), life, slots, handlers: recorder.handlers() };
+    let config = Config { worker: WorkerId(Arc::from("bench")), life, slots, handlers: recorder.handlers(), traits: Default::default() };
     let (node, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
     let dialling = tokio::spawn(dial(ClientOptions { seeds: vec![server], ..ClientOptions::default() }, node.clone())?);
     let running = tokio::spawn(punctual_driver::worker::run(config, recorder.clone(), clock, inbound));

@@ -41,17 +41,31 @@ impl StatusArgs {
         for replica in rows("replicas") {
             replicas.add_row(["id", "address", "partitions", "since", "expires_at"].map(|field| text(&replica[field])));
         }
-        let mut workers = table(["WORKER", "SLOTS", "HELD", "STATE", "HANDLERS"]);
+        let mut workers = table(["WORKER", "SLOTS", "HELD", "STATE", "VERSION", "HANDLERS", "TAGS"]);
         for worker in rows("workers") {
             let state = match (worker["connected"].as_bool(), worker["draining"].as_bool()) {
                 (Some(true), Some(true)) => "draining",
                 (Some(true), _) => "connected",
                 _ => "not connected",
             };
-            let handlers = worker["handlers"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ");
-            workers.add_row([text(&worker["id"]), text(&worker["slots"]), text(&worker["held"]), state.to_owned(), handlers]);
+            let [id, slots, held, version] = ["id", "slots", "held", "version"].map(|field| text(&worker[field]));
+            workers.add_row([id, slots, held, state.to_owned(), version, words(&worker["handlers"]), words(&worker["tags"])]);
         }
         shown += &format!("\n{replicas}\n\n{workers}\n");
+        let mut waiting = table(["WAITING", "HANDLER", "TAGS", "NEEDS", "WHY"]);
+        for route in rows("waiting") {
+            let version = route["min_worker_version"].as_str().map(|version| format!("version {version} or newer"));
+            let worker = route["worker"].as_str().map(|worker| format!("worker {worker}"));
+            let needs = version.into_iter().chain(worker).collect::<Vec<_>>().join(", ");
+            let why = route["reason"].as_str().unwrap_or("no free slot");
+            waiting.add_row([text(&route["instances"]), text(&route["handler"]), words(&route["tags"]), needs, why.to_owned()]);
+        }
+        if !rows("waiting").is_empty() {
+            shown += &format!("\n{waiting}\n");
+        }
+        if let Some(throttled @ 1..) = status["throttled"].as_u64() {
+            shown += &format!("\n{throttled} instances wait for the rate limit of their task\n");
+        }
         if self.partitions {
             let mut each = table(["PARTITION", "OWNER", "EPOCH", "COMMITS", "INBOX", "LIVE"]);
             for partition in &partitions {
@@ -61,4 +75,9 @@ impl StatusArgs {
         }
         shown.trim_end().to_owned()
     }
+}
+
+/// A list of texts, with blanks between them.
+fn words(list: &Value) -> String {
+    list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ")
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_core::definition::Band;
 use punctual_core::ids::{WorkerId, WorkerLife};
+use punctual_core::routing::{TagSyntax, VersionSyntax, WorkerTraits, WorkerVersion, check_tag};
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
@@ -28,6 +30,15 @@ pub(crate) struct WorkerArgs {
     /// Attempts that run at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     slots: u32,
+    /// What tasks may ask for that need a worker of a kind, such as zone=eu; may be given several times
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
+    tags: Vec<Arc<str>>,
+    /// The version that tasks compare with their min_worker_version; by default this program's
+    #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_VERSION"), value_parser = version)]
+    worker_version: WorkerVersion,
+    /// Keep so many of the slots for a band of tasks and those above it: urgent=2, normal=1
+    #[arg(long = "reserve", value_name = "BAND=SLOTS", value_parser = reserved)]
+    reserved: Vec<(Band, u32)>,
     /// Run commands, as the user who starts this
     #[arg(long)]
     allow_commands: bool,
@@ -56,6 +67,8 @@ impl WorkerArgs {
     }
 
     async fn serve(self) -> anyhow::Result<Exit> {
+        let traits = traits(self.tags, self.worker_version, &self.reserved);
+        traits.check(self.slots).map_err(|error| anyhow::anyhow!("PUN-331: {error}"))?;
         let console = if self.quiet { None } else { Some(Console::start()?) };
         let said = console.clone();
         let say = move |text: &str| {
@@ -74,7 +87,7 @@ impl WorkerArgs {
         let executor = Arc::new(BuiltIn::new(&Options { allow_commands: self.allow_commands, worker: worker.clone(), marker }));
         let clock = Arc::new(SystemClock::new());
         let life = WorkerLife(clock.now().wall.0.unsigned_abs());
-        let config = Config { worker, life, slots: self.slots, handlers: executor.handlers() };
+        let config = Config { worker, life, slots: self.slots, handlers: executor.handlers(), traits };
 
         let roots_pem = self.tls_roots.as_deref().map(read).transpose()?;
         let tls = (self.tls || roots_pem.is_some()).then_some(ClientTls { roots_pem, domain: None });
@@ -136,4 +149,55 @@ impl WorkerArgs {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| anyhow::anyhow!("PUN-323: {} can't be read: {error}", path.display()))
+}
+
+fn tag(text: &str) -> Result<Arc<str>, TagSyntax> {
+    check_tag(text).map(|()| Arc::from(text))
+}
+
+fn version(text: &str) -> Result<WorkerVersion, VersionSyntax> {
+    WorkerVersion::parse(text)
+}
+
+/// `urgent=2` or `normal=1`.
+fn reserved(text: &str) -> Result<(Band, u32), String> {
+    let parsed = text.split_once('=').and_then(|(band, slots)| {
+        let band = match band {
+            "urgent" => Band::Urgent,
+            "normal" => Band::Normal,
+            _ => return None,
+        };
+        Some((band, slots.parse().ok()?))
+    });
+    parsed.ok_or_else(|| "write urgent=SLOTS or normal=SLOTS, such as urgent=2; what is not reserved is for all bands".to_owned())
+}
+
+/// What is said twice of a band counts as it was said last.
+fn traits(tags: Vec<Arc<str>>, version: WorkerVersion, reserved: &[(Band, u32)]) -> WorkerTraits {
+    let of = |band| reserved.iter().rev().find(|(named, _)| *named == band).map_or(0, |(_, slots)| *slots);
+    WorkerTraits { tags, version: Some(version), reserved: [of(Band::Urgent), of(Band::Normal)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_reserved_by_band() {
+        assert_eq!(reserved("urgent=2"), Ok((Band::Urgent, 2)));
+        assert_eq!(reserved("normal=0"), Ok((Band::Normal, 0)));
+        for bad in ["", "urgent", "urgent=", "urgent=-1", "low=1", "2", "urgent=two", "urgent=4294967296"] {
+            assert!(reserved(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_part_of_the_slots() {
+        let version = WorkerVersion::parse(env!("CARGO_PKG_VERSION")).expect("the program has a version");
+        let traits = |reserved: &[(Band, u32)]| traits(Vec::new(), version.clone(), reserved);
+        assert_eq!(traits(&[(Band::Urgent, 9), (Band::Normal, 1), (Band::Urgent, 3)]).reserved, [3, 1]);
+        assert!(traits(&[(Band::Urgent, 3), (Band::Normal, 1)]).check(4).is_ok());
+        let error = traits(&[(Band::Urgent, 4), (Band::Normal, 1)]).check(4).expect_err("more than there are");
+        assert_eq!(error.to_string(), "5 slots are reserved and the worker has 4: reserve no more than it has, or give it more slots");
+    }
 }

@@ -6,7 +6,7 @@ use punctual_core::limits;
 use punctual_core::time::Millis;
 use punctual_spec::decode;
 use punctual_spec::problem::Code;
-use punctual_spec::spec::TaskSpec;
+use punctual_spec::spec::{Band, Priority, TaskSpec};
 use punctual_spec::zones::Zones;
 
 use crate::{read, task};
@@ -42,10 +42,12 @@ fn everything_else_is_in_it() {
              payload: {b: [1, 2.50, null, true], a: 007}\nmisfire: {action: fire_all, limit: 5, deadline: 90s}\n\
              concurrency: {max_running: 2, when_full: queue, max_queue: 7}\n\
              retry: {max_attempts: 3, max_losses: 0, backoff: exponential, first: 1s, cap: 1m, factor: 1.5, jitter: full}\n\
-             timeout: {after: 1h30m, grace: 0s, action: wait}\nidempotent: false\npriority: urgent",
+             timeout: {after: 1h30m, grace: 0s, action: wait}\nidempotent: false\npriority: {level: 7, band: urgent}\n\
+             rate_limit: {per: 1m, starts: 10}\n\
+             routing: {strategy: pinned, worker: w1, tags: [zone=eu, gpu=true], min_worker_version: 1.4}",
         ),
         expect![[
-            r#"{"name":"a","description":"d","owner":"o","enabled":false,"trigger":{"cron":"0 2 * * *","timezone":"Europe/Berlin","gap":"skip","overlap":"both"},"command":{"argv":["a","b"],"env":{"A":"x","B":"1"},"working_directory":"/w","stdin":"in","user":"u","success_codes":[0,3]},"payload":"{\"a\":7,\"b\":[1,2.5,null,true]}","misfire":{"action":"fire_all","limit":5,"deadline":"1m30s"},"concurrency":{"max_running":2,"max_queue":7},"retry":{"max_attempts":3,"max_losses":0,"first":"1s","cap":"1m","factor":1.5,"jitter":"full"},"timeout":{"after":"1h30m","grace":"0s","action":"wait"},"idempotent":false,"priority":"urgent"}"#
+            r#"{"name":"a","description":"d","owner":"o","enabled":false,"trigger":{"cron":"0 2 * * *","timezone":"Europe/Berlin","gap":"skip","overlap":"both"},"command":{"argv":["a","b"],"env":{"A":"x","B":"1"},"working_directory":"/w","stdin":"in","user":"u","success_codes":[0,3]},"payload":"{\"a\":7,\"b\":[1,2.5,null,true]}","misfire":{"action":"fire_all","limit":5,"deadline":"1m30s"},"concurrency":{"max_running":2,"max_queue":7},"retry":{"max_attempts":3,"max_losses":0,"first":"1s","cap":"1m","factor":1.5,"jitter":"full"},"timeout":{"after":"1h30m","grace":"0s","action":"wait"},"idempotent":false,"priority":{"band":"urgent","level":7},"rate_limit":{"starts":10,"per":"1m"},"routing":{"strategy":"pinned","worker":"w1","tags":{"gpu":"true","zone":"eu"},"min_worker_version":"1.4"}}"#
         ]],
     );
 }
@@ -67,7 +69,11 @@ fn calls_and_handlers_have_documents_too() {
 
 #[test]
 fn equal_meaning_gives_equal_text() {
-    let groups: [&[&str]; 6] = [
+    let groups: [&[&str]; 10] = [
+        &["trigger: manual", "trigger: manual\npriority: 5", "trigger: manual\npriority: {band: normal, level: 5}\nrouting: least_loaded"],
+        &["trigger: manual\npriority: low", "trigger: manual\npriority: {band: low}"],
+        &["trigger: manual\npriority: 8", "trigger: manual\npriority: {level: 8}"],
+        &["trigger: manual\nrouting: {tags: {a: 1, b: x}}", "trigger: manual\nrouting: {strategy: least_loaded, tags: [b=x, a=1]}"],
         &[
             "trigger: {cron: '0 2 * * *'}",
             "trigger: {cron: ' 0  2\t* * * ', timezone: UTC, dialect: unix5, gap: after_gap, overlap: first}",
@@ -185,4 +191,29 @@ fn names_keep_to_their_limits() {
         let file = read(&format!("tasks:\n- {{name: {name:?}, trigger: manual, command: x}}")).unwrap();
         assert_eq!(file.tasks[0].spec.name, name, "unchanged");
     }
+}
+
+/// Documents that were stored before there were levels.
+#[test]
+fn a_band_by_itself_still_means_the_band() {
+    for (word, band) in [("urgent", Band::Urgent), ("normal", Band::Normal), ("low", Band::Low)] {
+        let document = format!(r#"{{"name":"a","trigger":"manual","handler":{{"name":"noop"}},"priority":"{word}"}}"#);
+        let spec = TaskSpec::from_json(&document).unwrap();
+        assert_eq!(spec.priority, Priority { band, level: 5 });
+        let definition = spec.to_definition(&Zones::bundled()).unwrap();
+        assert_eq!((definition.level, definition.routing, definition.policies.rate), (5, None, None));
+    }
+}
+
+#[test]
+fn defaults_of_queueing_are_filled_up_field_by_field() {
+    let file = "defaults:\n  priority: {band: low, level: 2}\n  rate_limit: {starts: 10, per: 1s}\n  \
+        routing: {strategy: pinned, worker: w1, tags: {zone: eu}}\ntasks:\n- {name: a, trigger: manual, command: x, priority: urgent, rate_limit: {starts: 3}}\n\
+        - {name: b, trigger: manual, command: x, priority: 9, routing: hash}\n";
+    check(
+        file,
+        expect![[r#"
+            {"name":"a","trigger":"manual","command":{"shell":"x"},"priority":{"band":"urgent","level":2},"rate_limit":{"starts":3,"per":"1s"},"routing":{"strategy":"pinned","worker":"w1","tags":{"zone":"eu"}}}
+            {"name":"b","trigger":"manual","command":{"shell":"x"},"priority":{"band":"low","level":9},"rate_limit":{"starts":10,"per":"1s"},"routing":{"strategy":"hash","tags":{"zone":"eu"}}}"#]],
+    );
 }

@@ -47,12 +47,12 @@ tasks:
             tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
                 1 to 1000
             tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
-                allowed: description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                allowed: description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
                 did you mean `Asia/Kolkata`?
             tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
-                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
                 give each task a name of its own
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
@@ -76,7 +76,7 @@ tasks:
             tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
                 a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
             tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
-                a map with name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rehearsal
+                a map with name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
                 add `name: ...`
             tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`
@@ -291,7 +291,7 @@ fn wrong_values() {
             tasks.yaml:13:15: PUN-108 tasks[0].idempotent: `1` where a truth is wanted
                 write true or false
             tasks.yaml:14:13: PUN-109 tasks[0].priority: `hihg` is not one of the values
-                allowed: urgent, normal, low
+                allowed: urgent, normal, low; or a level, 0 to 9; or a map with band and level
         "#]],
     );
 }
@@ -486,4 +486,73 @@ fn bytes_that_are_no_text_are_refused_with_their_line() {
     assert_eq!((problems.problems[0].code, problems.problems[0].line), (Code::Unreadable, 2));
     let problems = punctual_spec::file::read_file(std::path::Path::new("/nowhere.yaml"), &zones).expect_err("refused");
     assert_eq!(problems.problems[0].code, Code::Unreadable);
+}
+
+#[test]
+fn queueing_and_routing() {
+    check(
+        &task(
+            "trigger: manual\ncommand: x\npriority: 10\nrate_limit: {starts: 0, per: 2h}\nrouting: {worker: w1, tags: {a b: c}, min_worker_version: v1}",
+        ),
+        expect![[r#"
+            tasks.yaml:5:13: PUN-111 tasks[0].priority: 10 is out of range
+                0 to 9
+            tasks.yaml:6:24: PUN-111 tasks[0].rate_limit.starts: 0 is out of range
+                1 to 1000000
+            tasks.yaml:6:32: PUN-110 tasks[0].rate_limit.per: 2h is out of range
+                100ms to 1h
+            tasks.yaml:7:21: PUN-116 tasks[0].routing.worker: only `strategy: pinned` has a worker
+                write `strategy: pinned` to mean this worker only, or leave it out
+            tasks.yaml:7:37: PUN-141 tasks[0].routing.tags["a b"]: `a b=c` is not a tag
+                letters, digits and _ - . / on both sides, the value may have : too, neither is empty, 128 bytes in all
+            tasks.yaml:7:61: PUN-142 tasks[0].routing.min_worker_version: `v1` is not a version
+                one to four numbers with dots between them, such as 1.4.0 or 1.4.0-rc.1; in quotes, or YAML may read a number
+        "#]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\npriority: {band: urgent, level: 12}\nrate_limit: {starts: 1, per: 10ms}\nrouting: pinned"),
+        expect![[r#"
+            tasks.yaml:5:35: PUN-111 tasks[0].priority.level: 12 is out of range
+                0 to 9
+            tasks.yaml:6:32: PUN-110 tasks[0].rate_limit.per: 10ms is out of range
+                100ms to 1h
+            tasks.yaml:7:12: PUN-107 tasks[0].routing.worker: a pinned task names its worker
+                add `worker: NAME`, the name as `punctual status` shows it
+        "#]],
+    );
+    check(
+        &task(
+            "trigger: manual\ncommand: x\npriority: {level: high}\nrate_limit: {starts: 1}\nrouting: {strategy: round_robbin, tags: [zone, a=b, a=c]}",
+        ),
+        expect![[r#"
+            tasks.yaml:5:21: PUN-111 tasks[0].priority.level: `high` where a whole number is wanted
+                digits only, at most 4294967295
+            tasks.yaml:6:15: PUN-107 tasks[0].rate_limit: the rate limit has no `per`
+                write both, as in `rate_limit: {starts: 10, per: 1s}`
+            tasks.yaml:7:23: PUN-109 tasks[0].routing.strategy: `round_robbin` is not one of the values
+                did you mean `round_robin`? Allowed: least_loaded, round_robin, random, hash, pinned
+            tasks.yaml:7:44: PUN-141 tasks[0].routing.tags[0]: `zone` is not a tag
+                write `key=value`, such as zone=eu
+            tasks.yaml:7:55: PUN-116 tasks[0].routing.tags: there are two tags `a`
+                keep one: a worker has to have all tags of the list
+        "#]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\nrate_limit: 10\nrouting: rand"),
+        expect![[r#"
+        tasks.yaml:5:15: PUN-108 tasks[0].rate_limit: `10` where a map is wanted
+            a map with starts, per
+        tasks.yaml:6:12: PUN-109 tasks[0].routing: `rand` is not one of the values
+            allowed: least_loaded, round_robin, random, hash, pinned; or a map with `strategy`
+    "#]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\nrouting: {strategy: pinned, worker: '', tags: {'a=b': c}}"),
+        expect![[r#"
+        tasks.yaml:5:39: PUN-143 tasks[0].routing.worker: `` is no name for a worker
+            the worker's name as `punctual status` shows it, 1 to 512 bytes
+        tasks.yaml:5:57: PUN-141 tasks[0].routing.tags["a=b"]: `a=b=c` is not a tag
+            letters, digits and _ - . / on both sides, the value may have : too, neither is empty, 128 bytes in all
+    "#]],
+    );
 }

@@ -104,13 +104,27 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+fn routing() -> impl Strategy<Value = Routing> {
+    let strategies = vec![RoutingStrategy::LeastLoaded, RoutingStrategy::RoundRobin, RoutingStrategy::Random, RoutingStrategy::Hash];
+    let strategy = prop_oneof![
+        prop::sample::select(strategies).prop_map(|strategy| (strategy, None)),
+        name().prop_map(|worker| (RoutingStrategy::Pinned, Some(worker))),
+    ];
+    let tags = btree_map("[a-zA-Z0-9_./-]{1,9}", "[a-zA-Z0-9_./:-]{1,9}", 0..4);
+    (strategy, tags, option::of("[0-9]{1,3}([.][0-9]{1,3}){0,3}(-rc[.]1)?"))
+        .prop_map(|((strategy, worker), tags, min_worker_version)| Routing { strategy, worker, tags, min_worker_version })
+}
+
 fn spec() -> impl Strategy<Value = TaskSpec> {
     let words = (
         option::of(text().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>())),
         option::of(name()),
         option::of(text()),
     );
-    let flags = (any::<bool>(), any::<bool>(), prop::sample::select(vec![Priority::Urgent, Priority::Normal, Priority::Low]));
+    let band = prop::sample::select(vec![Band::Urgent, Band::Normal, Band::Low]);
+    let priority = (band, 0_u32..=9).prop_map(|(band, level)| Priority { band, level });
+    let queueing = (priority, option::of((1_u32..50, 100_u64..3_600_000)), routing());
+    let flags = (any::<bool>(), any::<bool>(), queueing);
     let misfire = prop_oneof![
         option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline }),
         option::of(1_u32..200).prop_map(|limit| Misfire { action: MisfireAction::FireAll, limit, deadline: None }),
@@ -131,7 +145,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
     (name(), trigger(), handler(), words, flags, misfire, concurrency, retry, timeout).prop_map(
-        |(name, trigger, handler, (description, owner, payload), (enabled, idempotent, priority), misfire, concurrency, retry, timeout)| {
+        |(name, trigger, handler, (description, owner, payload), (enabled, idempotent, queueing), misfire, concurrency, retry, timeout)| {
+            let (priority, rate, routing) = queueing;
             let mut spec = TaskSpec {
                 description,
                 owner,
@@ -139,6 +154,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
                 enabled,
                 idempotent,
                 priority,
+                rate_limit: rate.map(|(starts, per)| RateLimit { starts, per: Millis(per) }),
+                routing,
                 misfire,
                 concurrency,
                 retry,

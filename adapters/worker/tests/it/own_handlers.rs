@@ -3,7 +3,7 @@
 use punctual_core::protocol::End;
 use punctual_driver::ports::Stop;
 use punctual_worker::testing::{Attempt, run};
-use punctual_worker::{BuildError, HandlerError, TaskContext, Worker};
+use punctual_worker::{Band, BuildError, HandlerError, TaskContext, TraitsError, Worker};
 use serde_json::json;
 
 async fn double(context: TaskContext, number: u32) -> Result<u32, HandlerError> {
@@ -80,4 +80,16 @@ fn a_worker_that_could_not_work_is_not_built() {
         assert_eq!(refused, Some(BuildError::NameTaken { name: name.to_owned() }));
     }
     assert!(matches!(Worker::builder().name("w1").http(true).build().err(), Some(BuildError::Dial(_))));
+}
+
+#[test]
+fn what_a_worker_says_of_itself_is_checked() {
+    let builder = || Worker::builder().server("127.0.0.1:8651").name("w1").slots(4).http(true);
+    let whole = builder().tag("zone", "eu").tag("gpu", "true").version("1.4.0").reserve(Band::Urgent, 3).reserve(Band::Normal, 1);
+    assert!(whole.build().is_ok());
+    assert!(matches!(builder().tag("zone", "").build().err(), Some(BuildError::Traits(TraitsError::Tag(_)))));
+    assert!(matches!(builder().tag("a=b", "c").build().err(), Some(BuildError::Traits(TraitsError::Tag(_)))));
+    assert!(matches!(builder().version("new").build().err(), Some(BuildError::Version { version, .. }) if version == "new"));
+    assert!(matches!(builder().reserve(Band::Urgent, 5).build().err(), Some(BuildError::Traits(TraitsError::Reserved(_)))));
+    assert_eq!(builder().reserve(Band::Low, 1).build().err(), Some(BuildError::ReservedForAll));
 }
