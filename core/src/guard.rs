@@ -51,11 +51,15 @@ pub enum Guard {
     CancelKeptUntilEnd,
     /// A wall clock that was set back moves no cursor.
     StepBackMovesNoCursor,
+    /// A task whose retries are used up has no more.
+    RetryBudget,
+    /// While a circuit breaker is open, nothing that depends on its downstream is begun but a probe.
+    BreakerHolds,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 22] = [
+    pub const ALL: [Guard; 24] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -78,6 +82,8 @@ impl Guard {
         Guard::UnknownCommitNotRepeated,
         Guard::CancelKeptUntilEnd,
         Guard::StepBackMovesNoCursor,
+        Guard::RetryBudget,
+        Guard::BreakerHolds,
     ];
 }
 

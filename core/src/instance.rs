@@ -152,11 +152,15 @@ pub enum Cause {
     TaskRemoved,
     /// The task was disabled.
     TaskDisabled,
+    /// Its failure is not one of those that the task retries.
+    NotRetried,
+    /// The task had used up its retries.
+    RetryBudgetExhausted,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 20] = [
+    pub const ALL: [Cause; 22] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -177,6 +181,8 @@ impl Cause {
         Cause::CancelRequested,
         Cause::TaskRemoved,
         Cause::TaskDisabled,
+        Cause::NotRetried,
+        Cause::RetryBudgetExhausted,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -202,6 +208,8 @@ impl Cause {
             Cause::CancelRequested => "cancel_requested",
             Cause::TaskRemoved => "task_removed",
             Cause::TaskDisabled => "task_disabled",
+            Cause::NotRetried => "not_retried",
+            Cause::RetryBudgetExhausted => "retry_budget_exhausted",
         }
     }
 }

@@ -155,6 +155,9 @@ pub struct Report {
     pub detail: Option<Arc<str>>,
     /// What it wrote.
     pub output: Output,
+    /// The next attempt is to wait at least this long, by what this one met; longer than
+    /// [`RETRY_AFTER_MAX`](crate::limits::RETRY_AFTER_MAX) counts as that. `None`: it met nothing that said so.
+    pub retry_after: Option<Millis>,
 }
 
 /// How an attempt ended.

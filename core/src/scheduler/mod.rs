@@ -16,6 +16,7 @@
 //! concerned and take them again under a new epoch. Start, takeover and doubt are one path.
 
 mod attempts;
+mod breakers;
 mod commit;
 mod firing;
 mod ownership;
@@ -42,6 +43,8 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use attempts::WorkerView;
 use attempts::{PutOff, Workers};
+pub use breakers::BreakerView;
+use breakers::Breakers;
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
 
@@ -248,6 +251,20 @@ pub enum Alert {
         /// The handler.
         handler: Arc<str>,
     },
+    /// Attempts that depend on a downstream have failed in a row: instances wait until a probe succeeds. Said once until it closes.
+    BreakerOpened {
+        /// The downstream.
+        downstream: Arc<str>,
+        /// How many failures it took.
+        failures: u32,
+        /// When the first probe may begin.
+        probe_in: Millis,
+    },
+    /// A probe has succeeded: what waited for the downstream goes on.
+    BreakerClosed {
+        /// The downstream.
+        downstream: Arc<str>,
+    },
 }
 
 /// The timer of a task's cursor, and the wheel that it is in.
@@ -384,6 +401,7 @@ pub struct Scheduler {
     instances: FxHashMap<InstanceId, Live>,
     ready: ReadyQueue,
     workers: Workers,
+    breakers: Breakers,
     /// Cursors of cron tasks, by the wall clock.
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
@@ -425,6 +443,7 @@ impl Scheduler {
             instances: FxHashMap::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
+            breakers: Breakers::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
@@ -486,6 +505,7 @@ impl Scheduler {
         self.housekeeping_at = self.now.monotonic + HOUSEKEEPING_INTERVAL;
         self.look_after_leases();
         self.look_after_workers();
+        self.look_after_breakers();
         self.inbox.is_signalled = true;
     }
 
@@ -505,6 +525,9 @@ impl Scheduler {
         }
         let mut at = self.housekeeping_at;
         let monotonic = |deadline: u64| Monotonic(deadline.saturating_sub(MONOTONIC_ORIGIN));
+        if self.phase == Phase::Working {
+            at = self.breakers.next_at().map_or(at, |probe_at| at.min(probe_at));
+        }
         if self.has_room_to_write() {
             at = self.instance_timers.next_deadline().map_or(at, |deadline| at.min(monotonic(deadline)));
         }
@@ -549,6 +572,7 @@ impl Scheduler {
         self.apply_inbox();
         self.open_new_partitions();
         self.fire_due();
+        self.breakers_due();
         self.assign_ready();
         if self.take_up_reports() {
             self.assign_ready();

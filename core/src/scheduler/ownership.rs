@@ -614,6 +614,7 @@ impl Scheduler {
             instance.partition() != id
         });
         self.ready.retain(|instance| instance.partition() != id);
+        self.breakers.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

@@ -15,5 +15,6 @@ pub(crate) fn definition(name: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        downstream: None,
     }
 }

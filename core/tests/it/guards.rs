@@ -10,6 +10,7 @@ use punctual_core::scheduler::Event;
 use punctual_core::time::Millis;
 use std::sync::Arc;
 
+use crate::failures;
 use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
 
 /// What goes wrong in a scenario, if anything.
@@ -195,7 +196,7 @@ fn trusted_lease() -> Result<(), String> {
     // Its renewals get no answer yet: all that it can go by is its own clock.
     let instance = world.first("a");
     let fence = world.rows("a")[0].fence;
-    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default() };
+    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default(), retry_after: None };
     let connection = world.connection_between(0, owner);
     let before = world.alerts.len();
     world.replicas[owner].paused = false;
@@ -269,7 +270,18 @@ fn late_assignment() -> Result<(), String> {
     ensure(world.began.iter().all(|began| began.fence > late), "attempt.exclusive: an assignment from before the silence was begun")
 }
 
-const SCENARIOS: [(Guard, Scenario); 16] = [
+/// A task whose instances all fail.
+fn retry_budget() -> Result<(), String> {
+    let (retries, _) = failures::retries_on_a_budget(50);
+    ensure(retries <= 10, "a task had more retries than its budget gives")
+}
+
+/// Everything that depends on one downstream fails.
+fn open_breaker() -> Result<(), String> {
+    ensure(failures::storm() <= 200, "attempts went on to a downstream whose breaker was open")
+}
+
+const SCENARIOS: [(Guard, Scenario); 18] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -286,6 +298,8 @@ const SCENARIOS: [(Guard, Scenario); 16] = [
     (Guard::WorkerSelfFences, self_fencing),
     (Guard::LateAssignmentReturned, late_assignment),
     (Guard::AccountCoversAssignment, account_and_assignment),
+    (Guard::RetryBudget, retry_budget),
+    (Guard::BreakerHolds, open_breaker),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -300,7 +314,8 @@ const PROVED_ELSEWHERE: [Guard; 6] = [
 
 #[test]
 fn every_guard_has_a_scenario_or_is_proved_elsewhere() {
-    let guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
+    let mut guards: Vec<_> = SCENARIOS.iter().map(|(guard, _)| *guard).chain(PROVED_ELSEWHERE).collect();
+    guards.sort_unstable();
     assert_eq!(guards, Guard::ALL);
 }
 

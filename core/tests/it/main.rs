@@ -5,6 +5,7 @@
 mod behaviours;
 mod bursts;
 mod commits;
+mod failures;
 mod guards;
 mod joining;
 mod odd_input;

@@ -192,6 +192,8 @@ fn outcome(world: &World) -> String {
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
             Alert::NoWorkerFor { handler } => format!("no worker for {handler}"),
+            Alert::BreakerOpened { downstream, .. } => format!("the breaker of {downstream} is open"),
+            Alert::BreakerClosed { downstream } => format!("the breaker of {downstream} is closed"),
         };
         _ = writeln!(text, "alert {at}: {what}");
     }
