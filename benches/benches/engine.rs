@@ -33,6 +33,7 @@ fn definition(task: u64) -> TaskDefinition {
         }),
         idempotent: true,
         band: Band::Normal,
+        downstream: None,
     }
 }
 
@@ -111,6 +112,7 @@ impl Pair {
                             code: None,
                             detail: None,
                             output: Output::default(),
+                            retry_after: None,
                         };
                         self.worker.handle_event(Monotonic(self.now), ended);
                     }

@@ -550,6 +550,8 @@ pub struct Ended {
     pub detail: Option<Arc<str>>,
     /// What it wrote.
     pub output: Output,
+    /// How long the next attempt is to wait at least, where it met something that said so.
+    pub retry_after: Option<Millis>,
 }
 
 /// What a handler has written so far.

@@ -200,12 +200,13 @@ impl ReportOnDrop {
 impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let how = self.how.take();
-        let Ended { end, code, detail, output } = how.unwrap_or_else(|| Ended {
+        let Ended { end, code, detail, output, retry_after } = how.unwrap_or_else(|| Ended {
             end: End::Failed,
             code: None,
             detail: Some(Arc::from("the handler panicked")),
             output: Output::default(),
+            retry_after: None,
         });
-        let _ = self.ended.send(Event::Ended { instance: self.instance, fence: self.fence, end, code, detail, output });
+        let _ = self.ended.send(Event::Ended { instance: self.instance, fence: self.fence, end, code, detail, output, retry_after });
     }
 }

@@ -36,7 +36,7 @@ fn answers(assignment: &Assignment) -> [ToScheduler; 2] {
     let output = Output { bytes: b"{\"sent\": true}".to_vec(), dropped: 0 };
     [
         ToScheduler::Started { instance, fence },
-        ToScheduler::Finished(Report { instance, fence, end: End::Succeeded, code: None, detail: None, output }),
+        ToScheduler::Finished(Report { instance, fence, end: End::Succeeded, code: None, detail: None, output, retry_after: None }),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX};
+use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -252,6 +252,7 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         code: report.code,
         detail: report.detail.as_deref().map(str::to_owned),
         output: output_into_wire(report.output),
+        retry_after_ms: report.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX).0),
     })
 }
 
@@ -264,6 +265,8 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         code: finished.code,
         detail: finished.detail.map(Arc::from),
         output: output_from_wire(finished.output),
+        // Cut, not refused: a report that was refused would be repeated for ever.
+        retry_after: finished.retry_after_ms.map(|wait| Millis(wait).min(RETRY_AFTER_MAX)),
     };
     check::report(&report)?;
     Ok(report)

@@ -103,6 +103,11 @@ impl Observer for Feed {
             Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
             Alert::NoWorkerFor { handler } => format!("! no worker has the handler {handler:?}; its instances wait"),
+            Alert::BreakerOpened { downstream, failures, probe_in } => format!(
+                "! the circuit breaker of {downstream:?} is open after {failures} failures in a row; its instances wait, the first probe is in {}",
+                punctual_spec::duration::format(*probe_in)
+            ),
+            Alert::BreakerClosed { downstream } => format!("  the circuit breaker of {downstream:?} is closed; what waited goes on"),
         }));
     }
 

@@ -68,6 +68,8 @@ coded!(Cause {
     CancelRequested = 17,
     TaskRemoved = 18,
     TaskDisabled = 19,
+    NotRetried = 20,
+    RetryBudgetExhausted = 21,
 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2 });
@@ -109,6 +111,6 @@ mod tests {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
         }
         assert_eq!(State::from_code(11), None);
-        assert_eq!(Cause::from_code(20), None);
+        assert_eq!(Cause::from_code(22), None);
     }
 }

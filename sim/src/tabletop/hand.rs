@@ -41,6 +41,7 @@ pub fn task(name: &str, trigger: Trigger) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        downstream: None,
     }
 }
 

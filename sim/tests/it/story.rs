@@ -57,6 +57,7 @@ pub(crate) fn manual(name: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        downstream: None,
     }
 }
 

@@ -29,7 +29,7 @@ impl Executor for Echo {
 
     fn run(&self, assignment: Arc<Assignment>, _: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
         let bytes = assignment.payload.as_deref().unwrap_or_default().as_bytes().to_vec();
-        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output { bytes, dropped: 0 } })
+        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output { bytes, dropped: 0 }, retry_after: None })
     }
 }
 

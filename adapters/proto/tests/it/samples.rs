@@ -56,6 +56,7 @@ pub(crate) fn report() -> Report {
         code: Some(-9),
         detail: Some(Arc::from("killed")),
         output: Output { bytes: vec![0, 255], dropped: 6 },
+        retry_after: Some(Millis(90_000)),
     }
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, ToScheduler, ToWorker};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
@@ -88,7 +88,16 @@ fn output() -> impl Strategy<Value = Output> {
 fn report() -> impl Strategy<Value = Report> {
     let end = prop::sample::select(vec![End::Succeeded, End::Failed, End::FailedForGood, End::TimedOut, End::Cancelled]);
     let parts = (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output());
-    parts.prop_map(|((instance, fence), end, code, detail, output)| Report { instance, fence, end, code, detail, output })
+    let retry_after = option::of((0..=RETRY_AFTER_MAX.0).prop_map(Millis));
+    (parts, retry_after).prop_map(|(((instance, fence), end, code, detail, output), retry_after)| Report {
+        instance,
+        fence,
+        end,
+        code,
+        detail,
+        output,
+        retry_after,
+    })
 }
 
 fn welcome() -> impl Strategy<Value = ToWorker> {

@@ -86,7 +86,7 @@ impl Executor for Recorder {
             at: self.clock.now().wall,
         };
         self.begun.lock().expect("no holder panics").push(begun);
-        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output::default() })
+        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output::default(), retry_after: None })
     }
 }
 

@@ -157,6 +157,7 @@ pub fn definition(name: &str, payload: &str) -> TaskDefinition {
         policies: Arc::default(),
         idempotent: true,
         band: Band::Normal,
+        downstream: None,
     }
 }
 
