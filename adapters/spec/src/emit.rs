@@ -6,7 +6,7 @@ use crate::fields;
 use crate::spec::TaskSpec;
 
 /// Fields that move to `defaults:` where all tasks agree on them.
-const SHARED: &[&str] = &["owner", "misfire", "concurrency", "retry", "timeout", "idempotent", "priority"];
+const SHARED: &[&str] = &["owner", "misfire", "concurrency", "retry", "downstream", "circuit_breaker", "timeout", "idempotent", "priority"];
 
 /// The tasks as a file; each line of `header` becomes a comment at its top.
 pub fn to_yaml(tasks: &[TaskSpec], header: &[String]) -> String {
@@ -105,6 +105,9 @@ fn table_of(field: &str) -> &'static [&'static str] {
         "misfire" => fields::MISFIRE,
         "concurrency" => fields::CONCURRENCY,
         "retry" => fields::RETRY,
+        "on" => fields::RETRY_ON,
+        "budget" => fields::RETRY_BUDGET,
+        "circuit_breaker" => fields::CIRCUIT_BREAKER,
         "timeout" => fields::TIMEOUT,
         _ => &[],
     }

@@ -22,7 +22,7 @@ pub const OWNER_CHARS_MAX: usize = 128;
 pub const HANDLER_NAME_CHARS_MAX: usize = 128;
 /// Largest configuration of a handler, in bytes of JSON.
 pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
-/// Longest name of a service that a rehearsal knows, in characters.
+/// Longest name of a downstream that a task or a rehearsal names, in characters.
 pub const DOWNSTREAM_CHARS_MAX: usize = 128;
 /// Longest URL, in bytes.
 pub const URL_BYTES_MAX: usize = 8 << 10;
@@ -30,6 +30,8 @@ pub const URL_BYTES_MAX: usize = 8 << 10;
 pub const DURATION_MIN: Millis = Millis(1);
 /// Largest factor of an exponential backoff.
 pub const FACTOR_MAX: u32 = 100;
+/// Most codes and ranges of codes in one list of a task's.
+pub const CODE_RANGES_MAX: usize = 600;
 /// Different schedules that are kept for tasks to share.
 pub const SHARED_SCHEDULES_MAX: usize = 1 << 18;
 /// Different policies, and different configurations of handlers, that are kept for tasks to share.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, TaskSpec, Timeout, Trigger,
+    CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, Retry, TaskSpec, Timeout,
+    Trigger,
 };
 
 /// What a task says of its trigger when it fires by hand only.
@@ -40,6 +41,10 @@ struct Wire {
     concurrency: Concurrency,
     #[serde(default)]
     retry: Retry,
+    #[serde(default)]
+    downstream: Option<String>,
+    #[serde(default)]
+    circuit_breaker: Option<CircuitBreaker>,
     #[serde(default)]
     timeout: Timeout,
     #[serde(default = "yes")]
@@ -72,6 +77,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             misfire: wire.misfire,
             concurrency: wire.concurrency,
             retry: wire.retry,
+            downstream: wire.downstream,
+            circuit_breaker: wire.circuit_breaker,
             timeout: wire.timeout,
             idempotent: wire.idempotent,
             priority: wire.priority,
@@ -99,6 +106,8 @@ impl Serialize for TaskSpec {
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
         differing(&mut map, "retry", &self.retry, &Retry::default())?;
+        differing(&mut map, "downstream", &self.downstream, &None)?;
+        differing(&mut map, "circuit_breaker", &self.circuit_breaker, &None)?;
         differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
         differing(&mut map, "idempotent", &self.idempotent, &true)?;
         differing(&mut map, "priority", &self.priority, &Priority::default())?;

@@ -330,6 +330,44 @@ fn values_out_of_range() {
 }
 
 #[test]
+fn what_is_wrong_about_retries_and_breakers() {
+    check(
+        "\
+tasks:
+- name: a
+  trigger: manual
+  command: x
+  retry: {on: {exit_codes: [], statuses: [500], timeouts: maybe}, budget: {ratio: 10.5, min_per_minute: 1000001}}
+  circuit_breaker: {failures: 0, within: 2d, open: 0s}
+- name: b
+  trigger: manual
+  http: http://x
+  retry: {on: {exit_codes: [75], statuses: [99, 600, 599-500, 5xx, 100-600, '']}, budget: {ratio: lots}}
+  downstream: ''
+- name: c
+  trigger: manual
+  handler: own
+  retry: {on: [75], budget: {ratio: 0, min_per_minute: 0}}
+  downstream: \" mail\"
+  circuit_breaker: {}
+- name: d
+  trigger: manual
+  command: x
+  retry: {on: {exit_codes: [256, 1-2-3, -1], codes: [1]}, budget: 3}
+  downstream: \"a\\tb\"
+- name: e
+  trigger: manual
+  command: x
+  circuit_breaker: {}
+",
+        expect![[r#""#]],
+    );
+    check(&task(&format!("trigger: manual\ncommand: x\ndownstream: {}", "m".repeat(limits::DOWNSTREAM_CHARS_MAX + 1))), expect![[r#""#]]);
+    let codes = vec!["7"; limits::CODE_RANGES_MAX + 1].join(", ");
+    check(&task(&format!("trigger: manual\ncommand: x\nretry: {{on: {{exit_codes: [{codes}]}}}}")), expect![[r#""#]]);
+}
+
+#[test]
 fn names() {
     check(
         &format!(
