@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, workers and their attempts in
-//! `attempts`, and the way to the store in `commit`.
+//! `attempts`, circuit breakers and budgets of retries in `breakers`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!

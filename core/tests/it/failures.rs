@@ -52,6 +52,7 @@ struct Bench {
     /// Attempts that run, oldest first.
     running: Vec<Arc<Assignment>>,
     alerts: Vec<Alert>,
+    acknowledged: usize,
     /// How attempts end as soon as they have begun; `None`: they run on.
     reply: Option<Reply>,
     names: Vec<Arc<str>>,
@@ -87,6 +88,7 @@ impl Bench {
             begun,
             running,
             alerts,
+            acknowledged: 0,
             reply: None,
             names,
         };
@@ -129,6 +131,7 @@ impl Bench {
                     Command::Alert(alert) => self.alerts.push(alert),
                     Command::Send { messages, .. } => {
                         for message in messages {
+                            self.acknowledged += usize::from(matches!(message, ToWorker::Acknowledge { .. }));
                             if let ToWorker::Assign(assignment) = message {
                                 self.begun.push((self.time, assignment.clone()));
                                 match self.reply {
@@ -265,6 +268,28 @@ fn gaps_between_attempts_are_those_of_the_backoff() {
         assert_eq!(seen, gaps, "{kind:?}");
         assert_eq!(bench.last(bench.begun[0].1.instance), (State::DeadLettered, Cause::AttemptsExhausted));
     }
+}
+
+/// C335: the longest text of a failure, said again and again.
+#[test]
+fn a_huge_failure_that_is_repeated_ends_its_instance_once() {
+    let mut bench = Bench::new(1, vec![with("a", |policies| policies.retry.max_attempts = Some(2))]);
+    bench.trigger("a", 1);
+    bench.ends("a", FAILS);
+    bench.run(6 * SECOND);
+    let assignment = bench.running.remove(0);
+    let (instance, fence) = (assignment.instance, assignment.fence);
+    let detail = Some(Arc::from("x".repeat(limits::DETAIL_BYTES_MAX)));
+    let report = Report { instance, fence, end: End::Failed, code: None, detail, output: Output::default(), retry_after: None };
+    for _ in 0..3 {
+        let messages = vec![ToScheduler::Finished(report.clone())];
+        bench.tell(Event::WorkerMessages { connection: bench.connection, messages });
+    }
+    bench.run(SECOND);
+    assert_eq!(bench.last(instance), (State::DeadLettered, Cause::AttemptsExhausted));
+    assert_eq!(bench.rows[&instance].transitions.last().and_then(|last| last.detail.as_ref()).map(|detail| detail.len()), Some(4 << 10));
+    let dead = bench.alerts.iter().filter(|alert| matches!(alert, Alert::DeadLettered { .. })).count();
+    assert_eq!((dead, bench.acknowledged), (1, 4), "each is acknowledged, so that it is not repeated for ever");
 }
 
 fn on(codes: &[(u16, u16)], timeouts: bool) -> RetryOn {
