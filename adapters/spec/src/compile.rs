@@ -289,10 +289,6 @@ impl Check {
         if list.is_empty() {
             self.refuse(Code::Number, fields, "it is empty: no code would be retried", "leave it out for all of them, or name some");
         }
-        if list.len() > limits::CODE_RANGES_MAX {
-            let most = format!("at most {}; write neighbours as one range", limits::CODE_RANGES_MAX);
-            return self.refuse(Code::Number, fields, format!("it has {} entries", list.len()), most);
-        }
         for (index, text) in list.iter().enumerate() {
             let (message, help) = match codes::parse(text, all) {
                 Ok(_) => continue,

@@ -30,8 +30,6 @@ pub const URL_BYTES_MAX: usize = 8 << 10;
 pub const DURATION_MIN: Millis = Millis(1);
 /// Largest factor of an exponential backoff.
 pub const FACTOR_MAX: u32 = 100;
-/// Most codes and ranges of codes in one list of a task's.
-pub const CODE_RANGES_MAX: usize = 600;
 /// Different schedules that are kept for tasks to share.
 pub const SHARED_SCHEDULES_MAX: usize = 1 << 18;
 /// Different policies, and different configurations of handlers, that are kept for tasks to share.

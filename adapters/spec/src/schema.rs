@@ -265,7 +265,7 @@ fn retry() -> Value {
 fn retry_on() -> Value {
     let list = |all: &RangeInclusive<u16>, description: &str| {
         json!({
-            "type": "array", "minItems": 1, "maxItems": limits::CODE_RANGES_MAX, "description": description,
+            "type": "array", "minItems": 1, "description": description,
             "items": {
                 "type": ["integer", "string"], "minimum": all.start(), "maximum": all.end(),
                 "pattern": "^ *[0-9]{1,3} *(- *[0-9]{1,3} *)?$",

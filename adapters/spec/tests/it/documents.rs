@@ -194,15 +194,19 @@ fn what_is_retried_is_in_one_canonical_form() {
             "trigger: manual\ncommand: x\nretry: {on: {exit_codes: [110, 75, 100-109, 100-105, 7 - 8], timeouts: false}, budget: {ratio: 0.25}}\n\
              downstream: mail\ncircuit_breaker: {failures: 3, within: 60s, open: 2m}",
         ),
-        expect![[r#""#]],
+        expect![[
+            r#"{"name":"a","trigger":"manual","command":{"shell":"x"},"retry":{"on":{"exit_codes":["7-8","75","100-110"],"timeouts":false},"budget":{"ratio":0.25}},"downstream":"mail","circuit_breaker":{"failures":3,"open":"2m"}}"#
+        ]],
     );
     check(
         &task("trigger: manual\nhttp: http://x\nretry: {on: {statuses: [503, 500-599]}, budget: {min_per_minute: 10, ratio: 0.20}}"),
-        expect![[r#""#]],
+        expect![[
+            r#"{"name":"a","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"on":{"statuses":["500-599"]},"budget":{}}}"#
+        ]],
     );
     check(
         &task("trigger: manual\ncommand: x\nretry: {on: {timeouts: true}}\ndownstream: 7\ncircuit_breaker: {failures: 5}"),
-        expect![[r#""#]],
+        expect![[r#"{"name":"a","trigger":"manual","command":{"shell":"x"},"downstream":"7"}"#]],
     );
 }
 
@@ -235,5 +239,8 @@ tasks:
 - {name: c, trigger: manual, handler: own, downstream: ~, retry: {budget: ~}}
 ";
     let documents: Vec<_> = crate::read(text).unwrap().tasks.iter().map(|task| task.spec.to_json()).collect();
-    expect![[r#""#]].assert_eq(&documents.join("\n"));
+    expect![[r#"
+        {"name":"a","trigger":"manual","command":{"shell":"x"},"retry":{"max_attempts":3,"on":{"exit_codes":["75"],"timeouts":false},"budget":{"ratio":1}},"downstream":"mail","circuit_breaker":{"failures":9}}
+        {"name":"b","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"max_attempts":3,"on":{"statuses":["429"],"timeouts":false},"budget":{"ratio":1,"min_per_minute":5}},"downstream":"mail","circuit_breaker":{"failures":9,"open":"1s"}}
+        {"name":"c","trigger":"manual","handler":{"name":"own"},"retry":{"max_attempts":3,"on":{"timeouts":false}}}"#]].assert_eq(&documents.join("\n"));
 }
