@@ -38,6 +38,8 @@ pub struct TaskDefinition {
     pub level: u8,
     /// Which workers may have its instances; `None`: all that know the handler, the least loaded first.
     pub routing: Option<Arc<Routing>>,
+    /// What its attempts depend on, by a name that tasks share: they share its circuit breaker. `None`: no breaker holds it.
+    pub downstream: Option<Arc<str>>,
 }
 
 impl TaskDefinition {
@@ -55,6 +57,7 @@ impl TaskDefinition {
             chains: None,
             level: limits::LEVEL_DEFAULT,
             routing: None,
+            downstream: None,
         }
     }
 }
@@ -119,6 +122,8 @@ pub struct Policies {
     pub sharding: Sharding,
     /// How often its instances may start; `None`: as often as they come.
     pub rate: Option<RateLimit>,
+    /// When the breaker of its downstream opens, for a task that has one.
+    pub breaker: BreakerPolicy,
 }
 
 /// Into how many instances a firing is divided. What a firing was divided into stays so: a change applies from the next one on.
@@ -234,11 +239,91 @@ pub struct RetryPolicy {
     pub max_losses: u32,
     /// How long to wait before the next attempt.
     pub backoff: BackoffPolicy,
+    /// Which failures another attempt follows.
+    pub on: RetryOn,
+    /// How many retries the task may have in all; `None`: as many as its instances have.
+    pub budget: Option<RetryBudget>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        RetryPolicy { max_attempts: None, max_losses: limits::MAX_LOSSES_DEFAULT, backoff: BackoffPolicy::default() }
+        let backoff = BackoffPolicy::default();
+        RetryPolicy { max_attempts: None, max_losses: limits::MAX_LOSSES_DEFAULT, backoff, on: RetryOn::default(), budget: None }
+    }
+}
+
+/// Which failures another attempt follows. A failure without a code, such as a call that got no answer, is always among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryOn {
+    /// Failures with one of these codes; `None`: with any.
+    pub codes: Option<CodeSet>,
+    /// Attempts that ran out of time.
+    pub timeouts: bool,
+}
+
+impl Default for RetryOn {
+    fn default() -> Self {
+        RetryOn { codes: None, timeouts: true }
+    }
+}
+
+/// How many codes a [`CodeSet`] tells apart: exit codes to 255, statuses to 599.
+const CODES: usize = 600;
+
+/// A set of exit codes or HTTP statuses, 0 to 599.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CodeSet {
+    bits: [u64; CODES.div_ceil(64)],
+}
+
+impl CodeSet {
+    /// The codes of these ranges, each from its first to its last. Those beyond 599 are left out.
+    pub fn of(ranges: impl IntoIterator<Item = (u16, u16)>) -> Self {
+        let mut set = CodeSet::default();
+        for (first, last) in ranges {
+            for code in usize::from(first)..=usize::from(last).min(CODES - 1) {
+                set.bits[code / 64] |= 1 << (code % 64);
+            }
+        }
+        set
+    }
+
+    /// Whether this code is among them.
+    pub fn contains(&self, code: i32) -> bool {
+        usize::try_from(code).is_ok_and(|code| code < CODES && self.bits[code / 64] & (1 << (code % 64)) != 0)
+    }
+}
+
+/// How many retries a task may have in all: in any minute at most `min_per_minute`, or `ratio_permille` thousandths of the first attempts
+/// that ended in it, whichever is more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryBudget {
+    /// Retries for a thousand first attempts, at most [`limits::BUDGET_RATIO_PERMILLE_MAX`].
+    pub ratio_permille: u32,
+    /// Retries that a task may have however few first attempts it has, at most [`limits::BUDGET_PER_MINUTE_MAX`].
+    pub min_per_minute: u32,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        RetryBudget { ratio_permille: 200, min_per_minute: 10 }
+    }
+}
+
+/// When a circuit breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BreakerPolicy {
+    /// Failures in a row that open it, 1 to [`limits::BREAKER_FAILURES_MAX`].
+    pub failures: u32,
+    /// They count where they are no further apart than this, from the first to the last; at most [`limits::BREAKER_TIME_MAX`].
+    pub within: Millis,
+    /// How long it stays open before it lets an attempt probe, at most [`limits::BREAKER_TIME_MAX`].
+    pub open: Millis,
+}
+
+impl Default for BreakerPolicy {
+    fn default() -> Self {
+        BreakerPolicy { failures: 5, within: Millis::from_secs(60), open: Millis::from_secs(30) }
     }
 }
 
@@ -290,6 +375,24 @@ impl Band {
             Band::Urgent => 0,
             Band::Normal => 1,
             Band::Low => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_set_of_codes_has_those_of_its_ranges_and_no_others(
+            ranges in proptest::collection::vec((0..700_u16, 0..700_u16), 0..4),
+            code in prop_oneof![-2..800_i32, any::<i32>()],
+        ) {
+            let is_meant = ranges.iter().any(|(first, last)| (i32::from(*first)..=i32::from(*last)).contains(&code));
+            prop_assert_eq!(CodeSet::of(ranges).contains(code), is_meant && code < 600);
         }
     }
 }

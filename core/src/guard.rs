@@ -55,11 +55,15 @@ pub enum Guard {
     ChainsEnd,
     /// A task that has used up its rate does not start.
     RateLimit,
+    /// A task whose retries are used up has no more.
+    RetryBudget,
+    /// While a circuit breaker is open, nothing that depends on its downstream is begun but a probe.
+    BreakerHolds,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 24] = [
+    pub const ALL: [Guard; 26] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -84,6 +88,8 @@ impl Guard {
         Guard::StepBackMovesNoCursor,
         Guard::ChainsEnd,
         Guard::RateLimit,
+        Guard::RetryBudget,
+        Guard::BreakerHolds,
     ];
 }
 

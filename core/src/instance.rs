@@ -162,11 +162,15 @@ pub enum Cause {
     PartsEnded,
     /// What it is a part of has ended.
     ParentEnded,
+    /// Its failure is not one of those that the task retries.
+    NotRetried,
+    /// The task had used up its retries.
+    RetryBudgetExhausted,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 24] = [
+    pub const ALL: [Cause; 26] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -191,6 +195,8 @@ impl Cause {
         Cause::Divided,
         Cause::PartsEnded,
         Cause::ParentEnded,
+        Cause::NotRetried,
+        Cause::RetryBudgetExhausted,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -220,6 +226,8 @@ impl Cause {
             Cause::Divided => "divided",
             Cause::PartsEnded => "parts_ended",
             Cause::ParentEnded => "parent_ended",
+            Cause::NotRetried => "not_retried",
+            Cause::RetryBudgetExhausted => "retry_budget_exhausted",
         }
     }
 }

@@ -6,6 +6,8 @@
 
 pub mod backoff;
 pub mod batch;
+pub mod breaker;
+pub mod budget;
 pub mod chains;
 pub mod concurrency;
 pub mod cron;

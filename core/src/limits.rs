@@ -64,6 +64,17 @@ pub const CATCH_UP_MAX: u32 = 10_000;
 pub const CATCH_UP_DEFAULT: u32 = 100;
 /// Most attempts of an instance.
 pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Longest wait that what an attempt met may ask for, such as the answer to an HTTP call: a day. It is kept also where it is beyond the
+/// backoff's cap.
+pub const RETRY_AFTER_MAX: Millis = Millis::from_secs(24 * 3_600);
+/// Largest share of retries in a budget, in thousandths of the first attempts: ten retries for each.
+pub const BUDGET_RATIO_PERMILLE_MAX: u32 = 10_000;
+/// Most retries a minute that a budget gives however few first attempts there are.
+pub const BUDGET_PER_MINUTE_MAX: u32 = 1_000_000;
+/// Most failures in a row that a circuit breaker waits for.
+pub const BREAKER_FAILURES_MAX: u32 = 1_000;
+/// Longest time in which a circuit breaker counts failures, and longest that it stays open before it probes.
+pub const BREAKER_TIME_MAX: Millis = Millis::from_secs(24 * 3_600);
 /// Workers that an instance may lose before it is quarantined, where the task doesn't say.
 pub const MAX_LOSSES_DEFAULT: u32 = 3;
 
@@ -126,5 +137,6 @@ const _: () = assert!(LEVEL_DEFAULT <= LEVEL_MAX);
 const _: () = assert!(RATE_PER_MIN.0 <= RATE_PER_MAX.0);
 const _: () = assert!(RATE_PER_MAX.0 / RATE_PARTS >= 1, "starts of one moment are remembered as one");
 const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);
+const _: () = assert!(RETRY_AFTER_MAX.0 <= DELAY_MAX.0 && BREAKER_TIME_MAX.0 <= DELAY_MAX.0);
 const _: () = assert!(CATCH_UP_DEFAULT <= CATCH_UP_MAX);
 const _: () = assert!(MAX_QUEUE_DEFAULT <= MAX_QUEUE_MAX);

@@ -181,6 +181,9 @@ pub struct Report {
     pub output: Output,
     /// What the handler answers, for those that come after it: at most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<Arc<str>>,
+    /// The next attempt is to wait at least this long, by what this one met; longer than
+    /// [`RETRY_AFTER_MAX`](crate::limits::RETRY_AFTER_MAX) counts as that. `None`: it met nothing that said so.
+    pub retry_after: Option<Millis>,
 }
 
 /// How an attempt ended.

@@ -77,6 +77,8 @@ pub enum Event {
         output: Output,
         /// What it answers.
         result: Option<Arc<str>>,
+        /// How long the next attempt is to wait at least, where it met something that said so.
+        retry_after: Option<Millis>,
     },
     /// Take nothing more, finish what is there.
     Drain,
@@ -243,8 +245,8 @@ impl WorkerNode {
                 }
             }
             Event::Wrote { instance, fence, output } => self.wrote(instance, fence, output),
-            Event::Ended { instance, fence, end, code, detail, output, result } => {
-                self.ended(Report { instance, fence, end, code, detail, output, result });
+            Event::Ended { instance, fence, end, code, detail, output, result, retry_after } => {
+                self.ended(Report { instance, fence, end, code, detail, output, result, retry_after });
             }
             Event::Drain => {
                 self.draining = true;
@@ -432,8 +434,10 @@ impl WorkerNode {
         }
     }
 
-    fn ended(&mut self, ended: Report) {
-        let Report { instance, fence, end, code, detail, output, result } = ended;
+    /// A handler has ended; this is how, by its own account.
+    fn ended(&mut self, report: Report) {
+        let Report { instance, fence, end, ref detail, .. } = report;
+        let detail = detail.clone();
         let key = (instance, fence);
         if self.attempt(key).is_none() {
             return;
@@ -458,7 +462,7 @@ impl WorkerNode {
             (Some(Why::SelfFenced), _) => (End::Cancelled, Some(Arc::from("ended because no scheduler was heard of"))),
             (Some(Why::Cancelled), _) => (End::Cancelled, detail),
         };
-        let report = Report { instance, fence, end, code, detail, output, result };
+        let report = Report { end, detail, ..report };
         match self.links.contains_key(&attempt.from) {
             true => self.send(attempt.from, ToScheduler::Finished(report.clone())),
             false => self.tell_everyone(&ToScheduler::Finished(report.clone())),

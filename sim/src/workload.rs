@@ -208,6 +208,7 @@ fn draw_policies(draw: &mut Draw, spec: &mut TaskSpec, takes_ms: u64) {
         cap: Millis(first * draw.between(1, 4)),
         factor: None,
         jitter: choice::<Jitter>(draw),
+        ..Retry::default()
     };
     if spec.retry.backoff == Backoff::Exponential {
         spec.retry.factor = Some(*draw.pick(&[Factor(1_000), Factor(1_500), Factor::DEFAULT, Factor(4_000)]));

@@ -558,6 +558,8 @@ pub struct Ended {
     pub output: Output,
     /// What it answers, at most [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<Arc<str>>,
+    /// How long the next attempt is to wait at least, where it met something that said so.
+    pub retry_after: Option<Millis>,
 }
 
 /// What a handler has written so far.

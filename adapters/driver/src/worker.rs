@@ -200,13 +200,15 @@ impl ReportOnDrop {
 impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let how = self.how.take();
-        let Ended { end, code, detail, output, result } = how.unwrap_or_else(|| Ended {
+        let Ended { end, code, detail, output, result, retry_after } = how.unwrap_or_else(|| Ended {
             end: End::Failed,
             code: None,
             detail: Some(Arc::from("the handler panicked")),
             output: Output::default(),
             result: None,
+            retry_after: None,
         });
-        let _ = self.ended.send(Event::Ended { instance: self.instance, fence: self.fence, end, code, detail, output, result });
+        let (instance, fence) = (self.instance, self.fence);
+        let _ = self.ended.send(Event::Ended { instance, fence, end, code, detail, output, result, retry_after });
     }
 }

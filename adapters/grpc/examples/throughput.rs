@@ -38,7 +38,16 @@ fn answers(assignment: &Assignment) -> [ToScheduler; 2] {
     let output = Output { bytes: b"{\"sent\": true}".to_vec(), dropped: 0 };
     [
         ToScheduler::Started { instance, fence },
-        ToScheduler::Finished(Report { instance, fence, end: End::Succeeded, code: None, detail: None, output, result: None }),
+        ToScheduler::Finished(Report {
+            instance,
+            fence,
+            end: End::Succeeded,
+            code: None,
+            detail: None,
+            output,
+            result: None,
+            retry_after: None,
+        }),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX};
+use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
@@ -273,6 +273,7 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         detail: report.detail.as_deref().map(str::to_owned),
         output: output_into_wire(report.output),
         result: report.result.as_deref().map(str::to_owned),
+        retry_after_ms: report.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX).0),
     })
 }
 
@@ -286,6 +287,8 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         detail: finished.detail.map(Arc::from),
         output: output_from_wire(finished.output),
         result: finished.result.map(Arc::from),
+        // Cut, not refused: a report that was refused would be repeated for ever.
+        retry_after: finished.retry_after_ms.map(|wait| Millis(wait).min(RETRY_AFTER_MAX)),
     };
     check::report(&report)?;
     Ok(report)

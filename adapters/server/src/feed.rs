@@ -108,6 +108,11 @@ impl Observer for Feed {
             Alert::NobodyFor { needs, reason } => {
                 format!("! {}, so instances that need {} wait", reason.reason(), one_line(&needs.to_string()))
             }
+            Alert::BreakerOpened { downstream, failures, probe_in } => format!(
+                "! the circuit breaker of {downstream:?} is open after {failures} failures in a row; its instances wait, the first probe is in {}",
+                punctual_spec::duration::format(*probe_in)
+            ),
+            Alert::BreakerClosed { downstream } => format!("  the circuit breaker of {downstream:?} is closed; what waited goes on"),
         }));
     }
 

@@ -3,13 +3,14 @@
 //! Task files, stored documents and imported crontabs all come through here, so they get the same verdict.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
 use punctual_core::backoff::{self, BackoffPolicy};
 use punctual_core::cron::Schedule;
 use punctual_core::definition::{
-    self, Blocking, Chain, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, Sharding, TaskDefinition,
-    TimeoutPolicy,
+    self, Blocking, BreakerPolicy, Chain, CodeSet, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy,
+    Sharding, TaskDefinition, TimeoutPolicy,
 };
 use punctual_core::ids::WorkerId;
 use punctual_core::limits as core_limits;
@@ -18,11 +19,14 @@ use punctual_core::routing as definition_routing;
 use punctual_core::routing::{Routing, WorkerVersion, check_tag};
 use punctual_core::time::Millis;
 
+use crate::codes::{self, Wrong};
 use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
-use crate::spec::{Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull};
+use crate::spec::{
+    Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
+};
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -43,6 +47,7 @@ impl TaskSpec {
         check.concurrency(self);
         check.shards(self);
         check.retry(self);
+        check.downstream(self);
         check.timeout(self);
         check.priority(self);
         check.rate_limit(self);
@@ -62,12 +67,14 @@ impl TaskSpec {
                     sharding: self.sharding(),
                     timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
                     rate: self.rate_limit.as_ref().map(|limit| RateLimit { starts: limit.starts, per: limit.per }),
+                    breaker: self.breaker_policy(),
                 }),
                 idempotent: self.idempotent,
                 band: self.priority.band.into(),
                 level: u8::try_from(self.priority.level).unwrap_or(core_limits::LEVEL_MAX),
                 routing: (routing != Routing::default()).then(|| zones.shared_routing(routing)),
                 chains: self.chains(),
+                downstream: self.downstream.as_deref().map(|label| zones.shared_text(label)),
             }),
             _ => Err(check.findings),
         }
@@ -114,7 +121,28 @@ impl TaskSpec {
             max_attempts: self.retry.max_attempts,
             max_losses: self.retry.max_losses,
             backoff: BackoffPolicy { kind, first: self.retry.first, cap: self.retry.cap, jitter: self.retry.jitter.into() },
+            on: definition::RetryOn { codes: self.retried_codes(), timeouts: self.retry.on.timeouts },
+            budget: self
+                .retry
+                .budget
+                .as_ref()
+                .map(|budget| definition::RetryBudget { ratio_permille: budget.ratio.0, min_per_minute: budget.min_per_minute }),
         }
+    }
+
+    /// Of the two lists the one that is about what the task runs.
+    fn retried_codes(&self) -> Option<CodeSet> {
+        let (list, all) = match self.handler {
+            Handler::Command(_) => (&self.retry.on.exit_codes, codes::EXIT_CODES),
+            Handler::Http(_) => (&self.retry.on.statuses, codes::STATUSES),
+            Handler::Custom(_) => return None,
+        };
+        list.as_ref().map(|list| CodeSet::of(list.iter().filter_map(|text| codes::parse(text, &all).ok())))
+    }
+
+    fn breaker_policy(&self) -> BreakerPolicy {
+        let breaker = self.circuit_breaker.clone().unwrap_or_default();
+        BreakerPolicy { failures: breaker.failures, within: breaker.within, open: breaker.open }
     }
 }
 
@@ -306,6 +334,79 @@ impl Check {
             } else if !(1_000..=limits::FACTOR_MAX * 1_000).contains(&factor.0) {
                 let message = format!("{} is out of range", f64::from(factor.0) / 1_000.0);
                 self.refuse(Code::Number, &["retry", "factor"], message, format!("1 to {}", limits::FACTOR_MAX));
+            }
+        }
+        self.retry_on(spec);
+        if let Some(budget) = &retry.budget {
+            self.retry_budget(budget);
+        }
+    }
+
+    fn retry_on(&mut self, spec: &TaskSpec) {
+        let on = &spec.retry.on;
+        let is_command = matches!(spec.handler, Handler::Command(_));
+        let is_http = matches!(spec.handler, Handler::Http(_));
+        let lists = [
+            ("exit_codes", &on.exit_codes, codes::EXIT_CODES, is_command, "only a `command` has exit codes"),
+            ("statuses", &on.statuses, codes::STATUSES, is_http, "only an `http` call has statuses"),
+        ];
+        for (field, list, all, applies, why_not) in lists {
+            let Some(list) = list else { continue };
+            if !applies {
+                self.refuse(Code::Conflict, &["retry", "on", field], why_not, "leave it out");
+            }
+            self.codes(&["retry", "on", field], list, &all);
+        }
+    }
+
+    fn codes(&mut self, fields: &[&'static str], list: &[String], all: &RangeInclusive<u16>) {
+        if list.is_empty() {
+            self.refuse(Code::Number, fields, "it is empty: no code would be retried", "leave it out for all of them, or name some");
+        }
+        for (index, text) in list.iter().enumerate() {
+            let (message, help) = match codes::parse(text, all) {
+                Ok(_) => continue,
+                Err(Wrong::Form) => {
+                    let help = "write one as a number, several as a range such as 100-110".to_owned();
+                    (format!("{} is neither a code nor a range of codes", quoted(text)), help)
+                }
+                Err(Wrong::OutOfRange) => (format!("{} is out of range", quoted(text)), format!("{} to {}", all.start(), all.end())),
+                Err(Wrong::Backwards) => (format!("{} runs backwards", quoted(text)), "write the smaller code first".to_owned()),
+            };
+            self.findings.push(Finding::new(Code::Number, FieldPath::of(fields).index(index), message).help(help));
+        }
+    }
+
+    fn retry_budget(&mut self, budget: &RetryBudget) {
+        let (most, per_mille) = (core_limits::BUDGET_RATIO_PERMILLE_MAX, budget.ratio.0);
+        if per_mille > most {
+            let message = format!("{} is out of range", f64::from(per_mille) / 1_000.0);
+            self.refuse(Code::Number, &["retry", "budget", "ratio"], message, format!("0 to {}", most / 1_000));
+        }
+        self.number(&["retry", "budget", "min_per_minute"], budget.min_per_minute, 0, core_limits::BUDGET_PER_MINUTE_MAX);
+        if per_mille == 0 && budget.min_per_minute == 0 {
+            let help = "raise `ratio` or `min_per_minute`; without `max_attempts` a task has no retries";
+            self.refuse(Code::Conflict, &["retry", "budget"], "it allows no retry at all", help);
+        }
+    }
+
+    fn downstream(&mut self, spec: &TaskSpec) {
+        if let Some(label) = &spec.downstream
+            && let Some(message) = label_problem(label)
+        {
+            let help = format!("a name of 1 to {} characters, such as payments", limits::DOWNSTREAM_CHARS_MAX);
+            self.refuse(Code::Text, &["downstream"], message, help);
+        }
+        let Some(breaker) = &spec.circuit_breaker else { return };
+        if spec.downstream.is_none() {
+            let message = "a circuit breaker stands before a downstream, and the task names none";
+            self.refuse(Code::Conflict, &["circuit_breaker"], message, "add `downstream: ...`, or leave it out");
+        }
+        self.number(&["circuit_breaker", "failures"], breaker.failures, 1, core_limits::BREAKER_FAILURES_MAX);
+        for (field, time) in [("within", breaker.within), ("open", breaker.open)] {
+            if time < limits::DURATION_MIN || time > core_limits::BREAKER_TIME_MAX {
+                let range = format!("{} to {}", duration::format(limits::DURATION_MIN), duration::format(core_limits::BREAKER_TIME_MAX));
+                self.refuse(Code::Duration, &["circuit_breaker", field], format!("{} is out of range", duration::format(time)), range);
             }
         }
     }
@@ -536,6 +637,21 @@ pub(crate) fn name_problem(name: &str) -> Option<(String, String)> {
         return None;
     };
     Some((message, help))
+}
+
+/// What is wrong with the name of a downstream.
+fn label_problem(label: &str) -> Option<String> {
+    if label.is_empty() {
+        Some("it is empty".to_owned())
+    } else if label.chars().nth(limits::DOWNSTREAM_CHARS_MAX).is_some() {
+        Some(format!("it has {} characters", label.chars().count()))
+    } else if label.chars().any(char::is_control) {
+        Some("it has control characters".to_owned())
+    } else if label.trim() != label {
+        Some("it begins or ends with a blank".to_owned())
+    } else {
+        None
+    }
 }
 
 /// Whether a URL can be called at all. Whether anybody answers is for the run to find out.

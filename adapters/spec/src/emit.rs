@@ -6,7 +6,19 @@ use crate::fields;
 use crate::spec::TaskSpec;
 
 /// Fields that move to `defaults:` where all tasks agree on them.
-const SHARED: &[&str] = &["owner", "misfire", "concurrency", "retry", "timeout", "idempotent", "priority", "rate_limit", "routing"];
+const SHARED: &[&str] = &[
+    "owner",
+    "misfire",
+    "concurrency",
+    "retry",
+    "downstream",
+    "circuit_breaker",
+    "timeout",
+    "idempotent",
+    "priority",
+    "rate_limit",
+    "routing",
+];
 
 /// The tasks as a file; each line of `header` becomes a comment at its top.
 pub fn to_yaml(tasks: &[TaskSpec], header: &[String]) -> String {
@@ -105,6 +117,9 @@ fn table_of(field: &str) -> &'static [&'static str] {
         "misfire" => fields::MISFIRE,
         "concurrency" => fields::CONCURRENCY,
         "retry" => fields::RETRY,
+        "on" => fields::RETRY_ON,
+        "budget" => fields::RETRY_BUDGET,
+        "circuit_breaker" => fields::CIRCUIT_BREAKER,
         "timeout" => fields::TIMEOUT,
         "priority" => fields::PRIORITY,
         "rate_limit" => fields::RATE_LIMIT,

@@ -18,6 +18,8 @@ pub(crate) const TASK: &[&str] = &[
     "concurrency",
     "shards",
     "retry",
+    "downstream",
+    "circuit_breaker",
     "timeout",
     "idempotent",
     "priority",
@@ -46,7 +48,13 @@ pub(crate) const MISFIRE: &[&str] = &["action", "limit", "deadline"];
 /// Fields of `concurrency`.
 pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue"];
 /// Fields of `retry`.
-pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter"];
+pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter", "on", "budget"];
+/// Fields of `retry.on`.
+pub(crate) const RETRY_ON: &[&str] = &["exit_codes", "statuses", "timeouts"];
+/// Fields of `retry.budget`.
+pub(crate) const RETRY_BUDGET: &[&str] = &["ratio", "min_per_minute"];
+/// Fields of `circuit_breaker`.
+pub(crate) const CIRCUIT_BREAKER: &[&str] = &["failures", "within", "open"];
 /// Fields of `timeout`.
 pub(crate) const TIMEOUT: &[&str] = &["after", "grace", "action"];
 

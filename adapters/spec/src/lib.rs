@@ -17,6 +17,7 @@
 //! | `schema` | the JSON Schema of task files |
 
 pub mod choice;
+mod codes;
 pub mod compile;
 pub mod crontab;
 pub mod duration;

@@ -22,7 +22,7 @@ pub const OWNER_CHARS_MAX: usize = 128;
 pub const HANDLER_NAME_CHARS_MAX: usize = 128;
 /// Largest configuration of a handler, in bytes of JSON.
 pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
-/// Longest name of a service that a rehearsal knows, in characters.
+/// Longest name of a downstream that a task or a rehearsal names, in characters.
 pub const DOWNSTREAM_CHARS_MAX: usize = 128;
 /// Longest name of a worker that a task is pinned to, in bytes, as the workers' protocol has it.
 pub const WORKER_NAME_BYTES_MAX: usize = 512;

@@ -1,9 +1,12 @@
 //! The JSON Schema of task files, made of the tables and limits that files are read by.
 
+use std::ops::RangeInclusive;
+
 use punctual_core::limits as core_limits;
 use serde_json::{Map, Value, json};
 
 use crate::choice::Choice;
+use crate::codes;
 use crate::duration::format;
 use crate::fields;
 use crate::limits;
@@ -50,6 +53,7 @@ pub fn schema() -> Value {
             "after": after(),
             "shards": shards(),
             "retry": retry(),
+            "circuitBreaker": circuit_breaker(),
             "rehearsal": rehearsal(),
             "priority": priority(),
             "rateLimit": rate_limit(),
@@ -135,6 +139,11 @@ fn task(is_defaults: bool) -> Value {
         "concurrency": described("#/$defs/concurrency", "How many instances may be in progress at once."),
         "shards": described("#/$defs/shards", "Into how many instances each firing is divided; by default it is one."),
         "retry": described("#/$defs/retry", "What follows a failed attempt, or one whose worker was lost."),
+        "downstream": {
+            "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": limits::DOWNSTREAM_CHARS_MAX,
+            "description": "What it depends on, such as a service: tasks that name the same share its circuit breaker.",
+        },
+        "circuit_breaker": described("#/$defs/circuitBreaker", "When the breaker of the downstream opens, and for how long."),
         "timeout": described("#/$defs/timeout", "How long an attempt may run."),
         "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got; default true."),
         "priority": described("#/$defs/priority", "Who goes first where workers are short."),
@@ -276,6 +285,59 @@ fn retry() -> Value {
             "cap": duration("The longest wait; default 30m."),
             "factor": { "type": "number", "minimum": 1, "maximum": limits::FACTOR_MAX, "description": "For exponential; default 2." },
             "jitter": choice::<Jitter>("How much of the wait is left to chance; default equal."),
+            "on": retry_on(),
+            "budget": retry_budget(),
+        }),
+    )
+}
+
+fn retry_on() -> Value {
+    let list = |all: &RangeInclusive<u16>, description: &str| {
+        json!({
+            "type": "array", "minItems": 1, "description": description,
+            "items": {
+                "type": ["integer", "string"], "minimum": all.start(), "maximum": all.end(),
+                "pattern": "^ *[0-9]{1,3} *(- *[0-9]{1,3} *)?$",
+            },
+        })
+    };
+    let mut object = object(
+        fields::RETRY_ON,
+        &[],
+        json!({
+            "exit_codes": list(&codes::EXIT_CODES, "For a command: exit codes or ranges such as 100-110; default all."),
+            "statuses": list(&codes::STATUSES, "For an HTTP call: statuses or ranges such as 500-599; default all."),
+            "timeouts": truth("Whether attempts that ran out of time are retried; default true."),
+        }),
+    );
+    object["description"] = json!("Which failures are retried; a failure that has no code always is.");
+    object
+}
+
+fn retry_budget() -> Value {
+    let (ratio_max, per_minute_max) = (core_limits::BUDGET_RATIO_PERMILLE_MAX / 1_000, core_limits::BUDGET_PER_MINUTE_MAX);
+    let mut object = object(
+        fields::RETRY_BUDGET,
+        &[],
+        json!({
+            "ratio": { "type": "number", "minimum": 0, "maximum": ratio_max, "description": "Retries for each first attempt; default 0.2." },
+            "min_per_minute": number(0, per_minute_max, "Retries however few first attempts there are; default 10."),
+        }),
+    );
+    object["type"] = json!(["object", "null"]);
+    object["description"] =
+        json!("How many retries the task may have in all, over the last minute; default as many as its instances have.");
+    object
+}
+
+fn circuit_breaker() -> Value {
+    object(
+        fields::CIRCUIT_BREAKER,
+        &[],
+        json!({
+            "failures": number(1, core_limits::BREAKER_FAILURES_MAX, "Failures in a row that open it; default 5."),
+            "within": duration("In how much time they count; default 1m."),
+            "open": duration("How long it stays open before an attempt probes; default 30s."),
         }),
     )
 }

@@ -11,6 +11,7 @@ use punctual_core::time::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::choices;
+use crate::codes;
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::problem::{Code, FieldPath, Finding};
@@ -42,6 +43,10 @@ pub struct TaskSpec {
     pub shards: Shards,
     /// What follows a failure.
     pub retry: Retry,
+    /// What it depends on, by a name that tasks share.
+    pub downstream: Option<String>,
+    /// When the circuit breaker of that opens; by its default where it is left out.
+    pub circuit_breaker: Option<CircuitBreaker>,
     /// What bounds an attempt.
     pub timeout: Timeout,
     /// Whether an attempt may be repeated when nobody knows how far the last one got.
@@ -529,6 +534,108 @@ pub struct Retry {
     /// How much of it is left to chance.
     #[serde(skip_serializing_if = "is_default")]
     pub jitter: Jitter,
+    /// Which failures another attempt follows.
+    #[serde(skip_serializing_if = "is_default")]
+    pub on: RetryOn,
+    /// How many retries the task may have in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<RetryBudget>,
+}
+
+/// Which failures another attempt follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetryOn {
+    /// Exit codes of a command, as numbers or ranges such as `100-110`; all where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_codes: Option<Vec<String>>,
+    /// Statuses of an HTTP call, as numbers or ranges such as `500-599`; all where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<Vec<String>>,
+    /// Whether attempts that ran out of time are among them.
+    #[serde(skip_serializing_if = "is_true")]
+    pub timeouts: bool,
+}
+
+fn is_true(truth: &bool) -> bool {
+    *truth
+}
+
+impl Default for RetryOn {
+    fn default() -> Self {
+        RetryOn { exit_codes: None, statuses: None, timeouts: true }
+    }
+}
+
+/// How many retries a task may have in all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetryBudget {
+    /// Retries for each first attempt that ended in the last minute.
+    #[serde(skip_serializing_if = "is_default_ratio")]
+    pub ratio: Factor,
+    /// Retries a minute, however few first attempts there are.
+    #[serde(skip_serializing_if = "is_default_min_per_minute")]
+    pub min_per_minute: u32,
+}
+
+/// Retries for each first attempt where the task doesn't say.
+const RATIO_DEFAULT: Factor = Factor(200);
+/// Retries a minute where the task doesn't say.
+const MIN_PER_MINUTE_DEFAULT: u32 = 10;
+
+fn is_default_ratio(ratio: &Factor) -> bool {
+    *ratio == RATIO_DEFAULT
+}
+
+fn is_default_min_per_minute(retries: &u32) -> bool {
+    *retries == MIN_PER_MINUTE_DEFAULT
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        RetryBudget { ratio: RATIO_DEFAULT, min_per_minute: MIN_PER_MINUTE_DEFAULT }
+    }
+}
+
+/// When the circuit breaker of a downstream opens, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CircuitBreaker {
+    /// Failures in a row that open it.
+    #[serde(skip_serializing_if = "is_default_failures")]
+    pub failures: u32,
+    /// In how much time they count.
+    #[serde(with = "duration::text", skip_serializing_if = "is_default_within")]
+    pub within: Millis,
+    /// How long it stays open before an attempt probes.
+    #[serde(with = "duration::text", skip_serializing_if = "is_default_open")]
+    pub open: Millis,
+}
+
+/// Failures in a row where the task doesn't say.
+const FAILURES_DEFAULT: u32 = 5;
+/// In how much time they count where the task doesn't say.
+const WITHIN_DEFAULT: Millis = Millis::from_secs(60);
+/// How long a breaker stays open where the task doesn't say.
+const OPEN_DEFAULT: Millis = Millis::from_secs(30);
+
+fn is_default_failures(failures: &u32) -> bool {
+    *failures == FAILURES_DEFAULT
+}
+
+fn is_default_within(within: &Millis) -> bool {
+    *within == WITHIN_DEFAULT
+}
+
+fn is_default_open(open: &Millis) -> bool {
+    *open == OPEN_DEFAULT
+}
+
+impl Default for CircuitBreaker {
+    fn default() -> Self {
+        CircuitBreaker { failures: FAILURES_DEFAULT, within: WITHIN_DEFAULT, open: OPEN_DEFAULT }
+    }
 }
 
 /// The first wait where the task doesn't say.
@@ -562,6 +669,8 @@ impl Default for Retry {
             cap: CAP_DEFAULT,
             factor: None,
             jitter: Jitter::Equal,
+            on: RetryOn::default(),
+            budget: None,
         }
     }
 }
@@ -643,6 +752,8 @@ impl TaskSpec {
             concurrency: Concurrency::default(),
             shards: Shards::None,
             retry: Retry::default(),
+            downstream: None,
+            circuit_breaker: None,
             timeout: Timeout::default(),
             idempotent: true,
             priority: Priority::default(),
@@ -683,6 +794,14 @@ impl TaskSpec {
         }
         if self.retry.backoff == Backoff::Exponential && self.retry.factor == Some(Factor::DEFAULT) {
             self.retry.factor = None;
+        }
+        for (list, all) in [(&mut self.retry.on.exit_codes, codes::EXIT_CODES), (&mut self.retry.on.statuses, codes::STATUSES)] {
+            if let Some(list) = list {
+                codes::normalise(list, &all);
+            }
+        }
+        if self.downstream.is_some() && self.circuit_breaker == Some(CircuitBreaker::default()) {
+            self.circuit_breaker = None;
         }
     }
 

@@ -13,8 +13,8 @@ use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority, RateLimit, Retry,
-    Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority,
+    RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::wire::MANUAL;
 
@@ -33,6 +33,8 @@ pub(crate) struct Defaults {
     pub(crate) concurrency: Concurrency,
     pub(crate) shards: Shards,
     pub(crate) retry: Retry,
+    pub(crate) downstream: Option<String>,
+    pub(crate) circuit_breaker: Option<CircuitBreaker>,
     pub(crate) timeout: Timeout,
     pub(crate) idempotent: bool,
     pub(crate) priority: Priority,
@@ -56,6 +58,8 @@ impl Default for Defaults {
             concurrency: Concurrency::default(),
             shards: Shards::None,
             retry: Retry::default(),
+            downstream: None,
+            circuit_breaker: None,
             timeout: Timeout::default(),
             idempotent: true,
             priority: Priority::default(),
@@ -89,6 +93,7 @@ impl Cursor<'_> {
         };
         let mut filled = defaults.clone();
         self.common(&entries, &mut filled, false);
+        give_way(&entries, &mut filled);
         let has = |names: &[&str]| entries.iter().any(|(field, _)| names.contains(field));
         if filled.trigger.is_none() && filled.after.is_empty() && !has(&["trigger", "after"]) {
             let help = "add `trigger:` with cron, fixed_rate, fixed_delay or delay, or `trigger: manual`, or `after:` with another task";
@@ -111,6 +116,8 @@ impl Cursor<'_> {
             concurrency: filled.concurrency,
             shards: filled.shards,
             retry: filled.retry,
+            downstream: filled.downstream,
+            circuit_breaker: filled.circuit_breaker,
             timeout: filled.timeout,
             idempotent: filled.idempotent,
             priority: filled.priority,
@@ -142,6 +149,10 @@ impl Cursor<'_> {
                 "concurrency" => cursor.concurrency(node, &mut to.concurrency),
                 "shards" => put(cursor.shards(node), &mut to.shards),
                 "retry" => cursor.retry(node, &mut to.retry),
+                // Nothing takes back what the defaults say.
+                "downstream" if node.is_null() => to.downstream = None,
+                "downstream" => cursor.put_some(node, &mut to.downstream),
+                "circuit_breaker" => cursor.circuit_breaker(node, to.circuit_breaker.get_or_insert_default()),
                 "timeout" => cursor.timeout(node, &mut to.timeout),
                 "idempotent" => put(cursor.truth(node), &mut to.idempotent),
                 "priority" => cursor.priority(node, &mut to.priority),
@@ -433,6 +444,10 @@ impl Cursor<'_> {
                 "first" => put(cursor.duration(node), &mut to.first),
                 "cap" => put(cursor.duration(node), &mut to.cap),
                 "factor" => to.factor = cursor.factor(node),
+                "on" => cursor.retry_on(node, &mut to.on),
+                // Nothing takes back what the defaults say.
+                "budget" if node.is_null() => to.budget = None,
+                "budget" => cursor.retry_budget(node, to.budget.get_or_insert_default()),
                 _ => put(cursor.choice(node), &mut to.jitter),
             });
         }
@@ -445,16 +460,54 @@ impl Cursor<'_> {
         }
     }
 
+    fn retry_on(&mut self, node: &Node, to: &mut RetryOn) {
+        let Some(entries) = self.map(node, fields::RETRY_ON) else { return };
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "exit_codes" => to.exit_codes = cursor.list(node, |cursor, code| cursor.text(code)),
+                "statuses" => to.statuses = cursor.list(node, |cursor, status| cursor.text(status)),
+                _ => put(cursor.truth(node), &mut to.timeouts),
+            });
+        }
+    }
+
+    fn retry_budget(&mut self, node: &Node, to: &mut RetryBudget) {
+        let Some(entries) = self.map(node, fields::RETRY_BUDGET) else { return };
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "ratio" => put(cursor.decimal(node, "a ratio", "a number with at most three decimals, such as 0.2"), &mut to.ratio),
+                _ => put(cursor.number(node), &mut to.min_per_minute),
+            });
+        }
+    }
+
+    fn circuit_breaker(&mut self, node: &Node, to: &mut CircuitBreaker) {
+        let Some(entries) = self.map(node, fields::CIRCUIT_BREAKER) else { return };
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "failures" => put(cursor.number(node), &mut to.failures),
+                "within" => put(cursor.duration(node), &mut to.within),
+                _ => put(cursor.duration(node), &mut to.open),
+            });
+        }
+    }
+
     fn factor(&mut self, node: &Node) -> Option<Factor> {
-        let factor = match &node.kind {
+        self.decimal(node, "a factor", "a number with at most three decimals, such as 2 or 1.5")
+    }
+
+    fn decimal(&mut self, node: &Node, what: &str, help: &str) -> Option<Factor> {
+        let number = match &node.kind {
             Kind::Text { text, .. } => text.parse().ok().and_then(Factor::from_number),
             _ => None,
         };
-        if factor.is_none() {
-            let message = format!("{} is not a factor", node.description());
-            self.refuse(Code::Number, node.place, message, "a number with at most three decimals, such as 2 or 1.5");
+        if number.is_none() {
+            self.refuse(Code::Number, node.place, format!("{} is not {what}", node.description()), help);
         }
-        factor
+        number
     }
 
     fn timeout(&mut self, node: &Node, to: &mut Timeout) {
@@ -574,6 +627,30 @@ impl Cursor<'_> {
             }
             _ => self.choice(node),
         }
+    }
+}
+
+/// What was inherited gives way where it has nothing to say about this task; what stands here does not.
+fn give_way(entries: &[(&'static str, &Entry)], filled: &mut Defaults) {
+    let of_task = |field: &str| entries.iter().find(|(known, _)| *known == field).map(|(_, entry)| &*entry.value);
+    let on = of_task("retry").and_then(|retry| child(retry, "on"));
+    let says = |field: &str| on.is_some_and(|on| child(on, field).is_some());
+    if !matches!(filled.handler, Some(Handler::Command(_))) && !says("exit_codes") {
+        filled.retry.on.exit_codes = None;
+    }
+    if !matches!(filled.handler, Some(Handler::Http(_))) && !says("statuses") {
+        filled.retry.on.statuses = None;
+    }
+    if filled.downstream.is_none() && of_task("circuit_breaker").is_none() {
+        filled.circuit_breaker = None;
+    }
+}
+
+/// The value of a map's field.
+fn child<'n>(node: &'n Node, field: &str) -> Option<&'n Node> {
+    match &node.kind {
+        Kind::Map(entries) => entries.iter().find(|entry| entry.key == field).map(|entry| &*entry.value),
+        _ => None,
     }
 }
 

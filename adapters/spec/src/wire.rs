@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry, Routing, Shards,
-    TaskSpec, Timeout, Trigger,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry,
+    Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 
 /// What a task says of its trigger when it fires by hand only.
@@ -45,6 +45,10 @@ struct Wire {
     shards: Shards,
     #[serde(default)]
     retry: Retry,
+    #[serde(default)]
+    downstream: Option<String>,
+    #[serde(default)]
+    circuit_breaker: Option<CircuitBreaker>,
     #[serde(default)]
     timeout: Timeout,
     #[serde(default = "yes")]
@@ -83,6 +87,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             concurrency: wire.concurrency,
             shards: wire.shards,
             retry: wire.retry,
+            downstream: wire.downstream,
+            circuit_breaker: wire.circuit_breaker,
             timeout: wire.timeout,
             idempotent: wire.idempotent,
             priority: wire.priority,
@@ -114,6 +120,8 @@ impl Serialize for TaskSpec {
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
         differing(&mut map, "shards", &self.shards, &Shards::None)?;
         differing(&mut map, "retry", &self.retry, &Retry::default())?;
+        differing(&mut map, "downstream", &self.downstream, &None)?;
+        differing(&mut map, "circuit_breaker", &self.circuit_breaker, &None)?;
         differing(&mut map, "timeout", &self.timeout, &Timeout::default())?;
         differing(&mut map, "idempotent", &self.idempotent, &true)?;
         differing(&mut map, "priority", &self.priority, &Priority::default())?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use punctual_core::batch::{Batch, InstanceUpdate, LeaseCheck};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{LeaseAnswer, Store};
 use punctual_store::{Options, SqliteStore};
@@ -30,6 +30,9 @@ fn dispatched(number: u64, tasks: u64, worker: &WorkerId) -> InstanceRow {
         fire_time: Timestamp(at),
         ordinal: 0,
         run: 1,
+        part: Part::WHOLE,
+        links: None,
+        result: None,
         origin: Origin::Schedule,
         state: State::Dispatched,
         fence: Fence(number),

@@ -73,6 +73,8 @@ coded!(Cause {
     Divided = 21,
     PartsEnded = 22,
     ParentEnded = 23,
+    NotRetried = 24,
+    RetryBudgetExhausted = 25,
 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3 });

@@ -6,9 +6,11 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use punctual_core::limits::OUTPUT_BYTES_MAX;
 use punctual_core::protocol::{Assignment, End};
+use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop, Window};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,18 +24,26 @@ use crate::{TaskContext, failed, failed_for_good, stopped_before_start};
 /// Any error becomes one that may be retried, so `?` is enough for what may pass by itself.
 pub struct HandlerError {
     is_permanent: bool,
+    retry_after: Option<Millis>,
     detail: String,
 }
 
 impl HandlerError {
     /// It may go better another time: the task's retry policy decides.
     pub fn retry(detail: impl Into<String>) -> Self {
-        HandlerError { is_permanent: false, detail: detail.into() }
+        HandlerError { is_permanent: false, retry_after: None, detail: detail.into() }
+    }
+
+    /// It may go better after this time, and not before: what the handler calls has said so. The next attempt waits at least as long,
+    /// a day at most, also beyond the cap of the task's backoff. Whether there is one, its retry policy decides.
+    pub fn retry_after(wait: Duration, detail: impl Into<String>) -> Self {
+        let wait = Millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        HandlerError { retry_after: Some(wait), ..HandlerError::retry(detail) }
     }
 
     /// It would fail again: the attempt is the last.
     pub fn permanent(detail: impl Into<String>) -> Self {
-        HandlerError { is_permanent: true, detail: detail.into() }
+        HandlerError { is_permanent: true, ..HandlerError::retry(detail) }
     }
 }
 
@@ -82,7 +92,7 @@ fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerErro
         // It was asked to end and did; what it says of itself tells why.
         Err(error) if context.is_cancelled() => (Ended { end: End::Cancelled, ..failed(&error.detail) }, String::new()),
         Err(error) if error.is_permanent => (failed_for_good(&error.detail), String::new()),
-        Err(error) => (failed(&error.detail), String::new()),
+        Err(error) => (Ended { retry_after: error.retry_after, ..failed(&error.detail) }, String::new()),
         Ok(result) => match serde_json::to_string(&result) {
             Ok(text) if text == "null" => (succeeded(), String::new()),
             Ok(text) if text.len() <= OUTPUT_BYTES_MAX / 2 => (succeeded(), text),
@@ -100,7 +110,14 @@ fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerErro
 }
 
 fn succeeded() -> Ended {
-    Ended { end: End::Succeeded, code: None, detail: None, output: punctual_core::batch::Output::default(), result: None }
+    Ended {
+        end: End::Succeeded,
+        code: None,
+        detail: None,
+        output: punctual_core::batch::Output::default(),
+        result: None,
+        retry_after: None,
+    }
 }
 
 /// Runs a handler to its end, or until it is to end now. A panic is a failure.

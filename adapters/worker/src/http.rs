@@ -11,24 +11,28 @@
 //!   `Idempotency-Key`.
 //! - A call that can't be made at all, such as one with a malformed URL: failed for good.
 //!
+//! An answer that is no success may say in `Retry-After` how long to wait, in seconds or until when: the next attempt waits that long at
+//! least. The answer's `Date` tells what time it is there, so that clocks which differ make no difference.
+//!
 //! A redirect is followed as the task allows, at most [`REDIRECTS_MAX`] times. `Authorization`, `Cookie` and the URL's password stay
 //! with the origin that they were meant for; other headers go along, so an API key in a header of its own should not be combined with
 //! `redirects: any`.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_core::limits::OUTPUT_BYTES_MAX;
 use punctual_core::protocol::{Assignment, End};
+use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_spec::handler::{HttpConfig, Method, Redirects};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Request, Response, Url};
 use tokio::sync::{OnceCell, watch};
 
 use crate::output::Capture;
-use crate::{failed, failed_for_good};
+use crate::{failed, failed_for_good, http_date};
 
 /// Most redirects that a call follows.
 pub const REDIRECTS_MAX: usize = 10;
@@ -190,6 +194,10 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
         detail.push_str(&format!("; it redirects to {}, where the task's `redirects` doesn't let it go", origin(&target)));
     }
     let end = if succeeded { End::Succeeded } else { End::Failed };
+    let retry_after = (!succeeded).then(|| retry_after(response.headers(), SystemTime::now())).flatten();
+    if let (Some(detail), Some(wait)) = (&mut detail, retry_after) {
+        detail.push_str(&format!("; it asks to wait {}", punctual_spec::duration::format(wait)));
+    }
 
     let length = response.content_length();
     let mut capture = Capture::default();
@@ -209,11 +217,27 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
             Err(error) => {
                 let reason = root_cause(&error);
                 let detail = format!("status {status}, but the answer broke off after {received} bytes: {reason}");
-                return Ended { code, output: capture.finish(), ..failed(detail) };
+                // A success that was never finished is a call without an answer: it is not judged by its status.
+                let code = code.filter(|_| !succeeded);
+                return Ended { code, output: capture.finish(), retry_after, ..failed(detail) };
             }
         }
     };
-    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result: None }
+    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result: None, retry_after }
+}
+
+/// How long an answer asks to wait (RFC 9110, 10.2.3): seconds, or an instant. `None` where it doesn't say, or says what can't be read. An
+/// instant that has passed is no wait.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Millis> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // What doesn't fit is longer than any wait that is kept.
+        return Some(Millis::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let until = http_date::parse(text)?;
+    let there = headers.get(DATE).and_then(|date| date.to_str().ok()).and_then(http_date::parse);
+    let here = || now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Some(Millis::from_secs(until.saturating_sub(there.unwrap_or_else(here))))
 }
 
 /// Scheme, host and port: what may be shown of a URL, whose path and query may hold secrets.

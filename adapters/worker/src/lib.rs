@@ -36,6 +36,7 @@
 mod command;
 mod handler;
 mod http;
+mod http_date;
 mod noop;
 #[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
 pub mod once;
@@ -136,7 +137,7 @@ impl Executor for BuiltIn {
 }
 
 fn ended(end: End, detail: &str) -> Ended {
-    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default(), result: None }
+    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default(), result: None, retry_after: None }
 }
 
 fn failed(detail: impl AsRef<str>) -> Ended {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub detail: Option<String>,
     /// The lines that it logged, and its result behind them.
     pub output: String,
+    /// How long the next attempt is to wait at least, where the error said so.
+    pub retry_after: Option<Duration>,
 }
 
 /// An attempt as a test wants it. The defaults are a first attempt.
@@ -76,6 +79,7 @@ impl Attempt {
             end: ended.end,
             detail: ended.detail.as_deref().map(str::to_owned),
             output: String::from_utf8_lossy(&ended.output.bytes).into_owned(),
+            retry_after: ended.retry_after.map(|wait| Duration::from_millis(wait.0)),
         }
     }
 }

@@ -178,6 +178,9 @@ impl Scheduler {
         }
         let live = &self.instances[&id];
         let Some(index) = self.routes[route.0].choose(&self.workers, live, band, self.now.monotonic, round) else { return false };
+        if self.is_held_by_breaker(id) {
+            return true;
+        }
         self.routes[route.0].last = Some(index);
         self.workers.list[index].turn().take(band);
         if let Some(limit) = limit {

@@ -11,7 +11,7 @@ use crate::instance::{Cause, State};
 use crate::limits;
 use crate::probe;
 use crate::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker};
-use crate::retry::{self, Next, Score};
+use crate::retry::{self, Failure, Next, Score};
 use crate::scheduler::{Alert, Command, Scheduler, Sent};
 use crate::time::{Millis, Monotonic};
 
@@ -283,7 +283,7 @@ impl Scheduler {
     }
 
     fn finished(&mut self, connection: ConnectionId, report: Report) {
-        let Report { instance: id, fence, end, code, detail, output, result } = report;
+        let Report { instance: id, fence, end, code, detail, output, result, retry_after } = report;
         let partition = id.partition();
         if !self.is_owned(partition) || self.lanes.is_ending(id) {
             // Another owner's, still being read, or on its way into the store: the worker will repeat it if need be.
@@ -324,39 +324,52 @@ impl Scheduler {
         }
         if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.
+            self.breaker_sees_success(id);
             self.end(id, State::Succeeded, Cause::Finished, code, detail);
         } else {
-            self.take_result(id, end, code, detail);
+            self.take_result(id, end, code, detail, retry_after);
         }
     }
 
-    fn take_result(&mut self, id: InstanceId, end: End, code: Option<i32>, detail: Option<Arc<str>>) {
+    fn take_result(&mut self, id: InstanceId, end: End, code: Option<i32>, detail: Option<Arc<str>>, retry_after: Option<Millis>) {
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         let cancel = live.cancel.take();
+        let (failures, losses) = (live.row.failures, live.row.losses);
+        if failures == 0 && losses == 0 {
+            self.budget_sees_first_end(id);
+        }
         if end == End::Succeeded && cancel.is_some() {
             probe!("cancel.raced_with_success");
         }
         match (end, cancel) {
-            (End::Succeeded, _) => self.end(id, State::Succeeded, Cause::Finished, code, detail),
+            (End::Succeeded, _) => {
+                self.breaker_sees_success(id);
+                self.end(id, State::Succeeded, Cause::Finished, code, detail);
+            }
             (_, Some((cause, why))) => self.end(id, State::Cancelled, cause, code, joined(why, detail)),
             (End::FailedForGood, None) => {
+                self.breaker_sees_nothing(id);
+                let live = self.instances.get_mut(&id).expect("checked by the caller");
                 live.row.failures += 1;
                 self.end(id, State::Failed, Cause::Finished, code, detail);
             }
-            (End::Failed, None) => self.fail(id, State::Failed, code, detail),
-            (End::TimedOut, None) => self.fail(id, State::TimedOut, code, detail),
+            (End::Failed, None) => self.fail(id, Failure { how: State::Failed, code, retry_after }, detail),
+            (End::TimedOut, None) => self.fail(id, Failure { how: State::TimedOut, code, retry_after }, detail),
             // The worker ended it of its own accord: for the instance that is a lost worker.
             (End::Cancelled, None) => self.lose(id, "its worker ended it before it was done"),
         }
     }
 
-    fn fail(&mut self, id: InstanceId, how: State, code: Option<i32>, detail: Option<Arc<str>>) {
+    fn fail(&mut self, id: InstanceId, failure: Failure, detail: Option<Arc<str>>) {
+        self.breaker_sees_failure(id, failure);
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         live.row.failures += 1;
         let score = Score { failures: live.row.failures, losses: live.row.losses };
-        let next = retry::after_failure(&live.definition, id, score, how);
-        let cause = if how == State::TimedOut { Cause::TimedOut } else { Cause::Finished };
-        self.go_on(id, next, cause, code, detail);
+        let mut next = retry::after_failure(&live.definition, id, score, failure);
+        if matches!(next, Next::Again(_)) && !guard!(Guard::RetryBudget, self.budget_allows_retry(id)) {
+            next = Next::End(State::DeadLettered, Cause::RetryBudgetExhausted);
+        }
+        self.go_on(id, next, failure.cause(), failure.code, detail);
     }
 
     /// An attempt's worker is lost, and with it all knowledge of how far it got.

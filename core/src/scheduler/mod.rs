@@ -5,8 +5,8 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, workers in `workers`, what becomes of
-//! their attempts in `attempts`, and the way to the store in `commit`.
+//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
+//! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!
@@ -18,6 +18,7 @@
 
 mod assigning;
 mod attempts;
+mod breakers;
 mod chains;
 mod commit;
 mod firing;
@@ -49,6 +50,8 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use assigning::WaitingView;
 use attempts::PutOff;
+pub use breakers::BreakerView;
+use breakers::Breakers;
 use chains::References;
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
@@ -269,6 +272,20 @@ pub enum Alert {
         /// Why nobody can be given them.
         reason: Nobody,
     },
+    /// Attempts that depend on a downstream have failed in a row: instances wait until a probe succeeds. Said once until it closes.
+    BreakerOpened {
+        /// The downstream.
+        downstream: Arc<str>,
+        /// How many failures it took.
+        failures: u32,
+        /// When the first probe may begin.
+        probe_in: Millis,
+    },
+    /// A probe has succeeded: what waited for the downstream goes on.
+    BreakerClosed {
+        /// The downstream.
+        downstream: Arc<str>,
+    },
 }
 
 /// The timer of a task's cursor, and the wheel that it is in.
@@ -411,6 +428,7 @@ pub struct Scheduler {
     references: FxHashMap<TaskId, References>,
     ready: ReadyQueue,
     workers: Workers,
+    breakers: Breakers,
     /// Cursors of cron tasks, by the wall clock.
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
@@ -456,6 +474,7 @@ impl Scheduler {
             references: FxHashMap::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
+            breakers: Breakers::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
@@ -519,6 +538,7 @@ impl Scheduler {
         self.look_after_leases();
         self.look_after_workers();
         self.throttle.sweep(self.now.monotonic);
+        self.look_after_breakers();
         self.inbox.is_signalled = true;
     }
 
@@ -538,6 +558,9 @@ impl Scheduler {
         }
         let mut at = self.housekeeping_at;
         let monotonic = |deadline: u64| Monotonic(deadline.saturating_sub(MONOTONIC_ORIGIN));
+        if self.phase == Phase::Working {
+            at = self.breakers.next_at().map_or(at, |probe_at| at.min(probe_at));
+        }
         if self.has_room_to_write() {
             at = self.instance_timers.next_deadline().map_or(at, |deadline| at.min(monotonic(deadline)));
         }
@@ -587,6 +610,7 @@ impl Scheduler {
         self.apply_inbox();
         self.open_new_partitions();
         self.fire_due();
+        self.breakers_due();
         self.assign_ready();
         if self.take_up_reports() {
             self.assign_ready();

@@ -606,6 +606,7 @@ impl Scheduler {
         });
         self.ready.retain(|instance| instance.partition() != id);
         self.throttle.forget(id);
+        self.breakers.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::definition::{Band, Handler, TaskDefinition, Trigger};
+use crate::definition::{Handler, TaskDefinition, Trigger};
 
 /// A manual task with all defaults.
 pub(crate) fn definition(name: &str) -> TaskDefinition {

@@ -13,6 +13,7 @@ use punctual_core::time::Millis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::failures;
 use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
 
 /// What goes wrong in a scenario, if anything.
@@ -198,7 +199,16 @@ fn trusted_lease() -> Result<(), String> {
     // Its renewals get no answer yet: all that it can go by is its own clock.
     let instance = world.first("a");
     let fence = world.rows("a")[0].fence;
-    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Default::default(), result: None };
+    let report = Report {
+        instance,
+        fence,
+        end: End::Succeeded,
+        code: None,
+        detail: None,
+        output: Default::default(),
+        result: None,
+        retry_after: None,
+    };
     let connection = world.connection_between(0, owner);
     let before = world.alerts.len();
     world.replicas[owner].paused = false;
@@ -307,7 +317,18 @@ fn rate() -> Result<(), String> {
     ensure(starts.len() == 6 && is_kept, "rate.held: more started in the time of the limit than it allows")
 }
 
-const SCENARIOS: [(Guard, Scenario); 18] = [
+/// A task whose instances all fail.
+fn retry_budget() -> Result<(), String> {
+    let (retries, _) = failures::retries_on_a_budget(50);
+    ensure(retries <= 10, "a task had more retries than its budget gives")
+}
+
+/// Everything that depends on one downstream fails.
+fn open_breaker() -> Result<(), String> {
+    ensure(failures::storm() <= 200, "attempts went on to a downstream whose breaker was open")
+}
+
+const SCENARIOS: [(Guard, Scenario); 20] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -326,6 +347,8 @@ const SCENARIOS: [(Guard, Scenario); 18] = [
     (Guard::AccountCoversAssignment, account_and_assignment),
     (Guard::ChainsEnd, ring_of_tasks),
     (Guard::RateLimit, rate),
+    (Guard::RetryBudget, retry_budget),
+    (Guard::BreakerHolds, open_breaker),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.

@@ -7,6 +7,7 @@ mod bursts;
 mod chains;
 mod commits;
 mod desk;
+mod failures;
 mod guards;
 mod joining;
 mod odd_input;

@@ -36,8 +36,16 @@ fn a_worker_may_say_anything() {
     for connection in [ConnectionId(9_000), world.connection_of(0)] {
         for instance in odd {
             for fence in [Fence(0), Fence(1), Fence(u64::MAX)] {
-                let report =
-                    Report { instance, fence, end: End::Cancelled, code: None, detail: None, output: Output::default(), result: None };
+                let report = Report {
+                    instance,
+                    fence,
+                    end: End::Cancelled,
+                    code: None,
+                    detail: None,
+                    output: Output::default(),
+                    result: None,
+                    retry_after: None,
+                };
                 let messages = vec![
                     ToScheduler::Started { instance, fence },
                     ToScheduler::Progress { instance, fence, output: Output { bytes: b"odd".to_vec(), dropped: u64::MAX } },

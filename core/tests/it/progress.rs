@@ -51,7 +51,16 @@ fn it_is_written_while_the_attempt_runs_and_the_report_takes_its_place() {
     assert_eq!(world.states("a"), [State::Running]);
 
     // One batch has both: the end counts, also where it has nothing to say.
-    let report = Report { instance, fence, end: End::Succeeded, code: None, detail: None, output: Output::default(), result: None };
+    let report = Report {
+        instance,
+        fence,
+        end: End::Succeeded,
+        code: None,
+        detail: None,
+        output: Output::default(),
+        result: None,
+        retry_after: None,
+    };
     tell(&mut world, vec![progress(instance, fence, "one two three four"), ToScheduler::Finished(report)]);
     world.run(100);
     assert_eq!(world.states("a"), [State::Succeeded]);

@@ -193,6 +193,8 @@ fn outcome(world: &World) -> String {
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
             Alert::ChainTooLong { task, cause } => format!("task {task} was not fired after {cause}"),
             Alert::NobodyFor { needs, reason } => format!("nobody for {needs}: {}", reason.reason()),
+            Alert::BreakerOpened { downstream, .. } => format!("the breaker of {downstream} is open"),
+            Alert::BreakerClosed { downstream } => format!("the breaker of {downstream} is closed"),
         };
         _ = writeln!(text, "alert {at}: {what}");
     }

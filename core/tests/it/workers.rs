@@ -149,7 +149,16 @@ fn what_an_attempt_writes_is_told_to_all_that_are_heard_while_it_runs() {
     worker.now += SILENCE;
     worker.told(SCHEDULER, vec![ToWorker::Alive]);
     assert_eq!(worker.hears(wrote(instance, fence)), [told(SCHEDULER)], "the other one is silent");
-    let ended = Event::Ended { instance, fence, end: End::Succeeded, code: None, detail: None, output: output.clone(), result: None };
+    let ended = Event::Ended {
+        instance,
+        fence,
+        end: End::Succeeded,
+        code: None,
+        detail: None,
+        output: output.clone(),
+        result: None,
+        retry_after: None,
+    };
     worker.hears(ended);
     assert_eq!(worker.hears(wrote(instance, fence)), [], "it has ended");
 }

@@ -182,7 +182,10 @@ impl World {
             None => Output { bytes: b"out".to_vec(), dropped: 0 },
         };
         let detail = detail.map(Arc::from);
-        self.tell_worker(worker, worker::Event::Ended { instance, fence, end, code: None, detail, output, result: None });
+        self.tell_worker(
+            worker,
+            worker::Event::Ended { instance, fence, end, code: None, detail, output, result: None, retry_after: None },
+        );
     }
 
     fn run_of(&self, name: &str, attempt: u32) -> Run {

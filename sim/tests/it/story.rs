@@ -236,6 +236,7 @@ impl Story {
             Origin::Schedule => Cause::Fired,
             Origin::CatchUp => Cause::CaughtUp,
             Origin::Manual => Cause::Triggered,
+            Origin::Chain => Cause::Chained,
         };
         self.change(id, State::Created, cause);
         id

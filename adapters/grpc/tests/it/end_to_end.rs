@@ -29,7 +29,14 @@ impl Executor for Echo {
 
     fn run(&self, assignment: Arc<Assignment>, _: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
         let bytes = assignment.payload.as_deref().unwrap_or_default().as_bytes().to_vec();
-        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output { bytes, dropped: 0 }, result: None })
+        std::future::ready(Ended {
+            end: End::Succeeded,
+            code: None,
+            detail: None,
+            output: Output { bytes, dropped: 0 },
+            result: None,
+            retry_after: None,
+        })
     }
 }
 

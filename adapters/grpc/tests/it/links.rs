@@ -60,6 +60,7 @@ async fn every_kind_of_message_goes_both_ways() {
         detail: Some("fine".into()),
         output: Output { bytes: vec![0, 255, 10], dropped: 9 },
         result: Some("{}".into()),
+        retry_after: Some(Millis(1_500)),
     };
     let upwards = [
         ToScheduler::Heartbeat,

@@ -217,9 +217,23 @@ fn what_may_be_left_out() {
 
     let mut finished = convert::scheduler_message_into_wire(ToScheduler::Finished(samples::report())).unwrap();
     let Some(to_scheduler::Kind::Finished(part)) = &mut finished.kind else { panic!("a report") };
-    (part.code, part.detail, part.output) = (None, None, None);
+    (part.code, part.detail, part.output, part.retry_after_ms) = (None, None, None, None);
     let Ok(Some(ToScheduler::Finished(read))) = convert::scheduler_message_from_wire(finished) else { panic!("a report") };
-    assert_eq!((read.code, read.detail, read.output), (None, None, Output::default()));
+    assert_eq!((read.code, read.detail, read.output, read.retry_after), (None, None, Output::default(), None));
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_cut_on_both_sides() {
+    let longest = punctual_core::limits::RETRY_AFTER_MAX;
+    for (asked, read) in [(None, None), (Some(0), Some(0)), (Some(longest.0 + 1), Some(longest.0)), (Some(u64::MAX), Some(longest.0))] {
+        let report = punctual_core::protocol::Report { retry_after: asked.map(Millis), ..samples::report() };
+        let mut wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report)).unwrap();
+        let Some(to_scheduler::Kind::Finished(part)) = &mut wire.kind else { panic!("a report") };
+        assert_eq!(part.retry_after_ms, read);
+        part.retry_after_ms = asked;
+        let Ok(Some(ToScheduler::Finished(report))) = convert::scheduler_message_from_wire(wire) else { panic!("a report") };
+        assert_eq!(report.retry_after, read.map(Millis));
+    }
 }
 
 #[test]

@@ -65,6 +65,7 @@ pub(crate) fn report() -> Report {
         detail: Some(Arc::from("killed")),
         output: Output { bytes: vec![0, 255], dropped: 6 },
         result: Some(Arc::from("[1]")),
+        retry_after: Some(Millis(90_000)),
     }
 }
 

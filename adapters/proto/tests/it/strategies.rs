@@ -9,7 +9,8 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
+    SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
 use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
@@ -108,9 +109,19 @@ fn output() -> impl Strategy<Value = Output> {
 
 fn report() -> impl Strategy<Value = Report> {
     let end = prop::sample::select(vec![End::Succeeded, End::Failed, End::FailedForGood, End::TimedOut, End::Cancelled]);
-    let parts =
-        (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output(), option::of(text(RESULT_BYTES_MAX)));
-    parts.prop_map(|((instance, fence), end, code, detail, output, result)| Report { instance, fence, end, code, detail, output, result })
+    let result = option::of(text(RESULT_BYTES_MAX));
+    let parts = (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output(), result);
+    let retry_after = option::of((0..=RETRY_AFTER_MAX.0).prop_map(Millis));
+    (parts, retry_after).prop_map(|(((instance, fence), end, code, detail, output, result), retry_after)| Report {
+        instance,
+        fence,
+        end,
+        code,
+        detail,
+        output,
+        result,
+        retry_after,
+    })
 }
 
 fn welcome() -> impl Strategy<Value = ToWorker> {

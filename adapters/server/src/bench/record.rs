@@ -86,7 +86,14 @@ impl Executor for Recorder {
             at: self.clock.now().wall,
         };
         self.begun.lock().expect("no holder panics").push(begun);
-        std::future::ready(Ended { end: End::Succeeded, code: None, detail: None, output: Output::default(), result: None })
+        std::future::ready(Ended {
+            end: End::Succeeded,
+            code: None,
+            detail: None,
+            output: Output::default(),
+            result: None,
+            retry_after: None,
+        })
     }
 }
 

@@ -217,3 +217,61 @@ fn defaults_of_queueing_are_filled_up_field_by_field() {
             {"name":"b","trigger":"manual","command":{"shell":"x"},"priority":{"band":"low","level":9},"rate_limit":{"starts":10,"per":"1s"},"routing":{"strategy":"hash","tags":{"zone":"eu"}}}"#]],
     );
 }
+
+#[test]
+fn what_is_retried_is_in_one_canonical_form() {
+    check(
+        &task(
+            "trigger: manual\ncommand: x\nretry: {on: {exit_codes: [110, 75, 100-109, 100-105, 7 - 8], timeouts: false}, budget: {ratio: 0.25}}\n\
+             downstream: mail\ncircuit_breaker: {failures: 3, within: 60s, open: 2m}",
+        ),
+        expect![[
+            r#"{"name":"a","trigger":"manual","command":{"shell":"x"},"retry":{"on":{"exit_codes":["7-8","75","100-110"],"timeouts":false},"budget":{"ratio":0.25}},"downstream":"mail","circuit_breaker":{"failures":3,"open":"2m"}}"#
+        ]],
+    );
+    check(
+        &task("trigger: manual\nhttp: http://x\nretry: {on: {statuses: [503, 500-599]}, budget: {min_per_minute: 10, ratio: 0.20}}"),
+        expect![[
+            r#"{"name":"a","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"on":{"statuses":["500-599"]},"budget":{}}}"#
+        ]],
+    );
+    check(
+        &task("trigger: manual\ncommand: x\nretry: {on: {timeouts: true}}\ndownstream: 7\ncircuit_breaker: {failures: 5}"),
+        expect![[r#"{"name":"a","trigger":"manual","command":{"shell":"x"},"downstream":"7"}"#]],
+    );
+}
+
+#[test]
+fn what_is_retried_is_what_the_definition_says() {
+    let of = |fields: &str| crate::read(&task(fields)).unwrap().tasks.remove(0).definition;
+    let command = of(
+        "trigger: manual\ncommand: x\nretry: {on: {exit_codes: [75, 100-110]}, budget: {}}\ndownstream: mail\ncircuit_breaker: {open: 1s}",
+    );
+    let codes = command.policies.retry.on.codes.unwrap();
+    let listed: Vec<_> = (-1..700).filter(|code| codes.contains(*code)).collect();
+    assert_eq!(listed, [75].into_iter().chain(100..=110).collect::<Vec<_>>());
+    assert_eq!(command.policies.retry.budget, Some(Default::default()));
+    assert_eq!(command.downstream.as_deref(), Some("mail"));
+    assert_eq!((command.policies.breaker.failures, command.policies.breaker.open), (5, Millis::from_secs(1)));
+    let plain = of("trigger: manual\ncommand: x");
+    assert_eq!((plain.policies.retry, plain.policies.breaker, plain.downstream.clone()), Default::default());
+}
+
+#[test]
+fn inherited_lists_count_for_the_tasks_that_they_are_about() {
+    let text = "\
+defaults:
+  retry: {max_attempts: 3, on: {exit_codes: [75], statuses: [500-599], timeouts: false}, budget: {ratio: 1}}
+  downstream: mail
+  circuit_breaker: {failures: 9}
+tasks:
+- {name: a, trigger: manual, command: x}
+- {name: b, trigger: manual, http: 'http://x', retry: {on: {statuses: [429]}, budget: {min_per_minute: 5}}, circuit_breaker: {open: 1s}}
+- {name: c, trigger: manual, handler: own, downstream: ~, retry: {budget: ~}}
+";
+    let documents: Vec<_> = crate::read(text).unwrap().tasks.iter().map(|task| task.spec.to_json()).collect();
+    expect![[r#"
+        {"name":"a","trigger":"manual","command":{"shell":"x"},"retry":{"max_attempts":3,"on":{"exit_codes":["75"],"timeouts":false},"budget":{"ratio":1}},"downstream":"mail","circuit_breaker":{"failures":9}}
+        {"name":"b","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"max_attempts":3,"on":{"statuses":["429"],"timeouts":false},"budget":{"ratio":1,"min_per_minute":5}},"downstream":"mail","circuit_breaker":{"failures":9,"open":"1s"}}
+        {"name":"c","trigger":"manual","handler":{"name":"own"},"retry":{"max_attempts":3,"on":{"timeouts":false}}}"#]].assert_eq(&documents.join("\n"));
+}

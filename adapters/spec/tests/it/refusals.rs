@@ -330,6 +330,105 @@ fn values_out_of_range() {
 }
 
 #[test]
+fn what_is_wrong_about_retries_and_breakers() {
+    check(
+        "\
+tasks:
+- name: a
+  trigger: manual
+  command: x
+  retry: {on: {exit_codes: [], statuses: [500], timeouts: maybe}, budget: {ratio: 10.5, min_per_minute: 1000001}}
+  circuit_breaker: {failures: 0, within: 2d, open: 0s}
+- name: b
+  trigger: manual
+  http: http://x
+  retry: {on: {exit_codes: [75], statuses: [99, 600, 599-500, 5xx, 100-600, '']}, budget: {ratio: lots}}
+  downstream: ''
+- name: c
+  trigger: manual
+  handler: own
+  retry: {on: [75], budget: {ratio: 0, min_per_minute: 0}}
+  downstream: \" mail\"
+  circuit_breaker: {}
+- name: d
+  trigger: manual
+  command: x
+  retry: {on: {exit_codes: [256, 1-2-3, -1], codes: [1]}, budget: 3}
+  downstream: \"a\\tb\"
+- name: e
+  trigger: manual
+  command: x
+  circuit_breaker: {}
+",
+        expect![[r#"
+            tasks.yaml:5:28: PUN-111 tasks[0].retry.on.exit_codes: it is empty: no code would be retried
+                leave it out for all of them, or name some
+            tasks.yaml:5:42: PUN-116 tasks[0].retry.on.statuses: only an `http` call has statuses
+                leave it out
+            tasks.yaml:5:59: PUN-108 tasks[0].retry.on.timeouts: `maybe` where a truth is wanted
+                write true or false
+            tasks.yaml:5:83: PUN-111 tasks[0].retry.budget.ratio: 10.5 is out of range
+                0 to 10
+            tasks.yaml:5:105: PUN-111 tasks[0].retry.budget.min_per_minute: 1000001 is out of range
+                0 to 1000000
+            tasks.yaml:6:20: PUN-116 tasks[0].circuit_breaker: a circuit breaker stands before a downstream, and the task names none
+                add `downstream: ...`, or leave it out
+            tasks.yaml:6:31: PUN-111 tasks[0].circuit_breaker.failures: 0 is out of range
+                1 to 1000
+            tasks.yaml:6:42: PUN-110 tasks[0].circuit_breaker.within: 2d is out of range
+                1ms to 1d
+            tasks.yaml:6:52: PUN-110 tasks[0].circuit_breaker.open: 0s is out of range
+                1ms to 1d
+            tasks.yaml:10:28: PUN-116 tasks[1].retry.on.exit_codes: only a `command` has exit codes
+                leave it out
+            tasks.yaml:10:45: PUN-111 tasks[1].retry.on.statuses[0]: `99` is out of range
+                100 to 599
+            tasks.yaml:10:49: PUN-111 tasks[1].retry.on.statuses[1]: `600` is out of range
+                100 to 599
+            tasks.yaml:10:54: PUN-111 tasks[1].retry.on.statuses[2]: `599-500` runs backwards
+                write the smaller code first
+            tasks.yaml:10:63: PUN-111 tasks[1].retry.on.statuses[3]: `5xx` is neither a code nor a range of codes
+                write one as a number, several as a range such as 100-110
+            tasks.yaml:10:68: PUN-111 tasks[1].retry.on.statuses[4]: `100-600` is out of range
+                100 to 599
+            tasks.yaml:10:77: PUN-111 tasks[1].retry.on.statuses[5]: `` is neither a code nor a range of codes
+                write one as a number, several as a range such as 100-110
+            tasks.yaml:10:99: PUN-111 tasks[1].retry.budget.ratio: `lots` is not a ratio
+                a number with at most three decimals, such as 0.2
+            tasks.yaml:11:15: PUN-117 tasks[1].downstream: it is empty
+                a name of 1 to 128 characters, such as payments
+            tasks.yaml:15:15: PUN-108 tasks[2].retry.on: a list where a map is wanted
+                a map with exit_codes, statuses, timeouts
+            tasks.yaml:15:29: PUN-116 tasks[2].retry.budget: it allows no retry at all
+                raise `ratio` or `min_per_minute`; without `max_attempts` a task has no retries
+            tasks.yaml:16:15: PUN-117 tasks[2].downstream: it begins or ends with a blank
+                a name of 1 to 128 characters, such as payments
+            tasks.yaml:21:29: PUN-111 tasks[3].retry.on.exit_codes[0]: `256` is out of range
+                0 to 255
+            tasks.yaml:21:34: PUN-111 tasks[3].retry.on.exit_codes[1]: `1-2-3` is neither a code nor a range of codes
+                write one as a number, several as a range such as 100-110
+            tasks.yaml:21:41: PUN-111 tasks[3].retry.on.exit_codes[2]: `-1` is neither a code nor a range of codes
+                write one as a number, several as a range such as 100-110
+            tasks.yaml:21:46: PUN-106 tasks[3].retry.on: there is no field `codes`
+                allowed: exit_codes, statuses, timeouts
+            tasks.yaml:21:67: PUN-108 tasks[3].retry.budget: `3` where a map is wanted
+                a map with ratio, min_per_minute
+            tasks.yaml:22:15: PUN-117 tasks[3].downstream: it has control characters
+                a name of 1 to 128 characters, such as payments
+            tasks.yaml:26:20: PUN-116 tasks[4].circuit_breaker: a circuit breaker stands before a downstream, and the task names none
+                add `downstream: ...`, or leave it out
+        "#]],
+    );
+    check(
+        &task(&format!("trigger: manual\ncommand: x\ndownstream: {}", "m".repeat(limits::DOWNSTREAM_CHARS_MAX + 1))),
+        expect![[r#"
+        tasks.yaml:5:15: PUN-117 tasks[0].downstream: it has 129 characters
+            a name of 1 to 128 characters, such as payments
+    "#]],
+    );
+}
+
+#[test]
 fn names() {
     check(
         &format!(

@@ -135,6 +135,16 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         when_full: WhenFull::Queue,
         max_queue,
     });
+    let codes = option::of(vec((100_u32..200, 0_u32..50).prop_map(|(first, length)| format!("{first}-{}", first + length)), 1..3));
+    let on = (codes, any::<bool>()).prop_map(|(exit_codes, timeouts)| RetryOn { exit_codes, statuses: None, timeouts });
+    let budget =
+        option::of((0_u32..5_000, 1_u32..20).prop_map(|(ratio, min_per_minute)| RetryBudget { ratio: Factor(ratio), min_per_minute }));
+    let breaker = option::of((1_u32..9, duration(), 1_u64..9).prop_map(|(failures, within, open)| CircuitBreaker {
+        failures,
+        within: within.min(Millis::from_secs(86_400)),
+        open: Millis::from_secs(open * 10),
+    }));
+    let protection = (on, budget, option::of(name()), breaker);
     let retry = (option::of(1_u32..9), 1_000_u32..5_000, duration()).prop_map(|(max_attempts, factor, first)| Retry {
         max_attempts,
         factor: Some(Factor(factor)),
@@ -144,9 +154,12 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    (name(), trigger(), handler(), words, flags, misfire, concurrency, retry, timeout).prop_map(
+    (name(), trigger(), handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(name, trigger, handler, (description, owner, payload), (enabled, idempotent, queueing), misfire, concurrency, retry, timeout)| {
             let (priority, rate, routing) = queueing;
+            let (retry, (mut on, budget, downstream, breaker)) = retry;
+            on.exit_codes = on.exit_codes.filter(|_| matches!(handler, Handler::Command(_)));
+            let circuit_breaker = breaker.filter(|_| downstream.is_some());
             let mut spec = TaskSpec {
                 description,
                 owner,
@@ -158,7 +171,9 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
                 routing,
                 misfire,
                 concurrency,
-                retry,
+                retry: Retry { on, budget, ..retry },
+                downstream,
+                circuit_breaker,
                 timeout,
                 ..TaskSpec::new(name, trigger, handler)
             };

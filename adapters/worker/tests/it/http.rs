@@ -1,7 +1,8 @@
 use std::sync::{Arc, Mutex};
 
-use punctual_core::limits::OUTPUT_BYTES_MAX;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::End;
+use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_worker::REDIRECTS_MAX;
 use serde_json::{Value, json};
@@ -209,8 +210,47 @@ async fn no_answer_may_be_better_next_time() {
 async fn an_answer_that_breaks_off_is_a_failure_with_what_had_come() {
     let server = Server::start(false, |_| "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".into()).await;
     let ended = call(json!({"url": server.url})).await;
-    assert_eq!((ended.end, ended.code, text(&ended.output)), (End::Failed, Some(200), "half"));
-    assert!(ended.detail.expect("a detail").contains("broke off after 4 bytes"));
+    assert_eq!((ended.end, ended.code, text(&ended.output)), (End::Failed, None, "half"), "it is not judged by the status of a success");
+    let detail = ended.detail.expect("a detail");
+    assert!(detail.starts_with("status 200 OK, but the answer broke off after 4 bytes"), "{detail}");
+    let server = Server::start(false, |_| "HTTP/1.1 503 Busy\r\nRetry-After: 9\r\nContent-Length: 100\r\n\r\nhalf".into()).await;
+    let ended = call(json!({"url": server.url})).await;
+    assert_eq!((ended.end, ended.code, ended.retry_after), (End::Failed, Some(503), Some(Millis::from_secs(9))));
+}
+
+#[tokio::test]
+async fn an_answer_may_say_how_long_to_wait() {
+    let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    for (status, headers, wait) in [
+        ("429 Too Many Requests", "Retry-After: 120\r\n".to_owned(), Some(120)),
+        ("503 Service Unavailable", "retry-after:  0 \r\n".to_owned(), Some(0)),
+        ("404 Not Found", "Retry-After: 5\r\n".to_owned(), Some(5)),
+        // By the answer's own clock, wherever ours is.
+        ("503 Service Unavailable", format!("{date}Retry-After: Sun, 06 Nov 1994 08:51:07 GMT\r\n"), Some(90)),
+        ("503 Service Unavailable", format!("{date}Retry-After: Sun Nov  6 08:49:38 1994\r\n"), Some(1)),
+        ("503 Service Unavailable", format!("{date}Retry-After: Sun, 06 Nov 1994 08:00:00 GMT\r\n"), Some(0)),
+        // Without one by ours: it has passed.
+        ("503 Service Unavailable", "Retry-After: Sun, 06 Nov 1994 08:51:07 GMT\r\n".to_owned(), Some(0)),
+        ("503 Service Unavailable", "Retry-After: soon\r\n".to_owned(), None),
+        ("503 Service Unavailable", "Retry-After: -5\r\n".to_owned(), None),
+        ("503 Service Unavailable", "Retry-After:\r\n".to_owned(), None),
+        ("503 Service Unavailable", String::new(), None),
+        ("200 OK", "Retry-After: 120\r\n".to_owned(), None),
+    ] {
+        let shown = headers.clone();
+        let server = Server::start(false, move |_| response(status, &headers, "")).await;
+        let ended = call(json!({"url": server.url})).await;
+        assert_eq!(ended.retry_after, wait.map(Millis::from_secs), "{status} {shown}");
+        if wait == Some(120) {
+            assert_eq!(ended.detail.as_deref(), Some("status 429 Too Many Requests; it asks to wait 2m"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_fits_no_number_is_the_longest() {
+    let server = Server::start(false, |_| response("503 Busy", &format!("Retry-After: {}\r\n", "9".repeat(40)), "")).await;
+    assert!(call(json!({"url": server.url})).await.retry_after.is_some_and(|wait| wait > RETRY_AFTER_MAX));
 }
 
 #[tokio::test]

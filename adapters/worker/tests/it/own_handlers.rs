@@ -1,5 +1,7 @@
 //! Handlers of one's own.
 
+use std::time::Duration;
+
 use punctual_core::protocol::End;
 use punctual_driver::ports::Stop;
 use punctual_worker::testing::{Attempt, run};
@@ -30,6 +32,16 @@ async fn errors_say_whether_they_may_pass() {
     let fails = |_: TaskContext, (): ()| async { Ok::<_, HandlerError>("x".parse::<u32>()?) };
     let outcome = run(fails, json!(null)).await;
     assert_eq!((outcome.end, outcome.detail.as_deref()), (End::Failed, Some("invalid digit found in string")));
+}
+
+#[tokio::test]
+async fn an_error_may_say_how_long_to_wait() {
+    let busy = |_: TaskContext, (): ()| async { Err::<(), _>(HandlerError::retry_after(Duration::from_secs(90), "busy")) };
+    let outcome = run(busy, json!(null)).await;
+    assert_eq!((outcome.end, outcome.detail.as_deref()), (End::Failed, Some("busy")));
+    assert_eq!(outcome.retry_after, Some(Duration::from_secs(90)));
+    let fails = |_: TaskContext, (): ()| async { Err::<(), _>(HandlerError::retry("busy")) };
+    assert_eq!(run(fails, json!(null)).await.retry_after, None);
 }
 
 #[tokio::test]
