@@ -17,7 +17,8 @@ pub struct Occurrence {
     pub first: Timestamp,
     /// The last fire time; equal to `first` where there is one.
     pub last: Timestamp,
-    /// How many there are from `first` to `last`.
+    /// How many with this fate there are from `first` to `last`. Those that were left out or passed by at once are folded by their fate: what
+    /// lies between them with another fate has a value of its own.
     pub count: u64,
     /// What became of them.
     pub outcome: Outcome,
@@ -46,11 +47,15 @@ pub enum Outcome {
     Disabled,
     /// Given up by an edit or the removal of the task before it came.
     Withdrawn,
+    /// Left out by the task: it lies in a blackout.
+    BlackedOut,
+    /// Left out by the task: its calendar excludes the day.
+    ExcludedDay,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Outcome; 8] = [
+    pub const ALL: [Outcome; 10] = [
         Outcome::Coalesced,
         Outcome::MisfireSkipped,
         Outcome::DeadlinePassed,
@@ -59,6 +64,8 @@ impl Outcome {
         Outcome::QueueFull,
         Outcome::Disabled,
         Outcome::Withdrawn,
+        Outcome::BlackedOut,
+        Outcome::ExcludedDay,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -72,6 +79,8 @@ impl Outcome {
             Outcome::QueueFull => "queue_full",
             Outcome::Disabled => "disabled",
             Outcome::Withdrawn => "withdrawn",
+            Outcome::BlackedOut => "blacked_out",
+            Outcome::ExcludedDay => "excluded_day",
         }
     }
 }

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 25] = [
+pub const CATALOGUE: [&str; 26] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -30,6 +30,7 @@ pub const CATALOGUE: [&str; 25] = [
     "lease.lost",
     "tail.lost",
     "cancel.raced_with_success",
+    "timetable.left_out",
 ];
 
 /// Counts that this place was come through.

@@ -81,6 +81,8 @@ coded!(Outcome {
     QueueFull = 5,
     Disabled = 6,
     Withdrawn = 7,
+    BlackedOut = 8,
+    ExcludedDay = 9,
 });
 
 /// The first state code that is terminal.
@@ -110,5 +112,6 @@ mod tests {
         }
         assert_eq!(State::from_code(11), None);
         assert_eq!(Cause::from_code(20), None);
+        assert_eq!(Outcome::from_code(10), None);
     }
 }

@@ -12,4 +12,5 @@ mod progress;
 mod regressions;
 mod scripts;
 mod tabletop;
+mod timetable;
 mod workers;
