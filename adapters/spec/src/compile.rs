@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use punctual_core::backoff::{self, BackoffPolicy};
-use punctual_core::cron::Schedule;
+use punctual_core::cron::{Schedule, Series};
 use punctual_core::definition::{
     self, Blocking, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy, TaskDefinition, TimeoutPolicy,
 };
@@ -18,6 +18,7 @@ use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{Backoff, CronTrigger, Factor, Handler, MisfireAction, TaskSpec, Trigger, WhenFull};
+use crate::timetable;
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -32,7 +33,7 @@ impl TaskSpec {
     pub fn to_definition(&self, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
         let mut check = Check { findings: Vec::new() };
         check.texts(self);
-        let trigger = check.trigger(&self.trigger, zones);
+        let trigger = check.trigger(&self.trigger, zones).and_then(|trigger| check.timing(self, trigger, zones));
         check.misfire(self);
         check.concurrency(self);
         check.retry(self);
@@ -181,6 +182,26 @@ impl Check {
             }
             Trigger::Manual => definition::Trigger::Manual,
         })
+    }
+
+    /// The trigger with what refines it.
+    fn timing(&mut self, spec: &TaskSpec, trigger: definition::Trigger, zones: &Zones) -> Option<definition::Trigger> {
+        if spec.timing.is_default() {
+            return Some(trigger);
+        }
+        let series = match trigger {
+            definition::Trigger::Cron(schedule) => Series::Cron(schedule),
+            definition::Trigger::FixedRate { interval } => Series::FixedRate(interval),
+            definition::Trigger::FixedDelay { interval } => Series::FixedDelay(interval),
+            // Refused below for whatever it says.
+            other => {
+                let refused = timetable::timetable(&spec.trigger, Series::FixedDelay(Millis::ZERO), &spec.timing, zones);
+                self.findings.extend(refused.err().unwrap_or_default());
+                return Some(other);
+            }
+        };
+        let timetable = timetable::timetable(&spec.trigger, series, &spec.timing, zones);
+        timetable.map(definition::Trigger::Timetable).map_err(|findings| self.findings.extend(findings)).ok()
     }
 
     fn schedule(&mut self, cron: &CronTrigger, zones: &Zones) -> Option<Arc<Schedule>> {

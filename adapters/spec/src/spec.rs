@@ -13,6 +13,7 @@ use crate::choice::choices;
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::problem::{Code, FieldPath, Finding};
+use crate::timing::Timing;
 
 /// A task. It may hold anything that its types can hold; [`TaskSpec::to_definition`] says whether it makes sense.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct TaskSpec {
     pub enabled: bool,
     /// What makes it fire.
     pub trigger: Trigger,
+    /// What refines when it does.
+    pub timing: Timing,
     /// What it runs.
     pub handler: Handler,
     /// What the handler is given.
@@ -46,7 +49,7 @@ pub struct TaskSpec {
 }
 
 /// What makes a task fire.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// A cron schedule.
     Cron(CronTrigger),
@@ -465,6 +468,7 @@ impl TaskSpec {
             owner: None,
             enabled: true,
             trigger,
+            timing: Timing::default(),
             handler,
             payload: None,
             misfire: Misfire::default(),
@@ -486,6 +490,7 @@ impl TaskSpec {
         if let Trigger::Cron(trigger) = &mut self.trigger {
             trigger.normalise();
         }
+        self.timing.normalise();
         match &mut self.handler {
             Handler::Command(config) => {
                 config.success_codes.sort_unstable();

@@ -13,6 +13,8 @@ use crate::spec::{
     Backoff, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, Priority, Retry, TaskSpec, Timeout, Trigger,
     WhenFull,
 };
+use crate::timetable;
+use crate::timing::Timing;
 use crate::wire::MANUAL;
 
 /// What a task starts from: the file's defaults, or the program's.
@@ -23,6 +25,7 @@ pub(crate) struct Defaults {
     pub(crate) enabled: bool,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) cron_options: CronTrigger,
+    pub(crate) timing: Timing,
     pub(crate) handler: Option<Handler>,
     pub(crate) payload: Option<String>,
     pub(crate) misfire: Misfire,
@@ -42,6 +45,7 @@ impl Default for Defaults {
             enabled: true,
             trigger: None,
             cron_options: CronTrigger::new(""),
+            timing: Timing::default(),
             handler: None,
             payload: None,
             misfire: Misfire::default(),
@@ -92,6 +96,7 @@ impl Cursor<'_> {
             description: filled.description,
             owner: filled.owner,
             enabled: filled.enabled,
+            timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
             handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
             payload: filled.payload,
@@ -116,7 +121,7 @@ impl Cursor<'_> {
                 "owner" => cursor.put_some(node, &mut to.owner),
                 "enabled" => put(cursor.truth(node), &mut to.enabled),
                 "trigger" => {
-                    to.trigger = cursor.trigger(node, &mut to.cron_options, is_defaults);
+                    to.trigger = cursor.trigger(node, &mut to.cron_options, &mut to.timing, is_defaults);
                 }
                 "command" => to.handler = cursor.command(node).map(Handler::Command),
                 "http" => to.handler = cursor.http(node).map(Handler::Http),
@@ -148,7 +153,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn trigger(&mut self, node: &Node, options: &mut CronTrigger, is_defaults: bool) -> Option<Trigger> {
+    fn trigger(&mut self, node: &Node, options: &mut CronTrigger, timing: &mut Timing, is_defaults: bool) -> Option<Trigger> {
         if let Kind::Text { text, .. } = &node.kind {
             if text == MANUAL {
                 return Some(Trigger::Manual);
@@ -174,7 +179,8 @@ impl Cursor<'_> {
                 "overlap" => put(cursor.choice(node), &mut options.overlap),
                 "fixed_rate" => trigger = cursor.duration(node).map(Trigger::FixedRate),
                 "fixed_delay" => trigger = cursor.duration(node).map(Trigger::FixedDelay),
-                _ => trigger = cursor.duration(node).map(Trigger::Delay),
+                "delay" => trigger = cursor.duration(node).map(Trigger::Delay),
+                refining => cursor.timing(refining, node, timing),
             });
         }
         match kinds[..] {
@@ -191,10 +197,10 @@ impl Cursor<'_> {
                 let message = format!("a trigger is of one kind: it has `{first}` and `{second}`");
                 self.refuse(Code::Conflict, entry.place, message, "keep one, or make two tasks");
             }
-            [("cron", _)] => {}
             [(kind, _)] => {
-                for (field, entry) in entries.iter().filter(|(field, _)| fields::CRON_OPTIONS.contains(field)) {
-                    let message = format!("`{field}` belongs to `cron`, this trigger has `{kind}`");
+                for (field, entry) in entries.iter().filter(|(field, _)| field != kind && !timetable::may_have(kind, field)) {
+                    let belongs = fields::TRIGGER_OPTIONS.iter().find(|(option, _)| option == field).map_or(&[][..], |(_, kinds)| *kinds);
+                    let message = format!("`{field}` belongs to `{}`, this trigger has `{kind}`", belongs.join("`, `"));
                     self.refuse(Code::Conflict, entry.place, message, "leave it out");
                 }
             }

@@ -151,7 +151,7 @@ fn a_file_of_another_shape() {
         "task: []\n",
         expect![[r#"
         tasks.yaml:1:1: PUN-106: there is no field `task`
-            did you mean `tasks`? Allowed: defaults, tasks
+            did you mean `tasks`? Allowed: calendars, defaults, tasks
         tasks.yaml:1:1: PUN-105: the file has no `tasks:`
             write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
     "#]],
