@@ -107,13 +107,13 @@ fn exponential(first: u64, factor_permille: u32, steps: u32, cap: u64) -> u64 {
 }
 
 /// One of the whole numbers from `low` to `high`, each as likely as the others.
-fn between(low: u64, high: u64, seed: u64) -> u64 {
+pub(crate) fn between(low: u64, high: u64, seed: u64) -> u64 {
     let choices = u128::from(high - low) + 1;
     low + ((u128::from(splitmix64(seed)) * choices) >> 64) as u64
 }
 
 /// Sebastiano Vigna's SplitMix64: one step from `seed`.
-fn splitmix64(seed: u64) -> u64 {
+pub(crate) fn splitmix64(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

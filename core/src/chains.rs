@@ -42,9 +42,9 @@ impl ChainProblem {
     /// The code that docs/errors.md explains.
     pub const fn code(&self) -> &'static str {
         match self {
-            ChainProblem::NoSuchTask(_) => "PUN-131",
-            ChainProblem::Cycle { .. } => "PUN-132",
-            ChainProblem::TooMany { .. } => "PUN-133",
+            ChainProblem::NoSuchTask(_) => "PUN-151",
+            ChainProblem::Cycle { .. } => "PUN-152",
+            ChainProblem::TooMany { .. } => "PUN-153",
         }
     }
 }
@@ -54,18 +54,18 @@ impl fmt::Display for ChainProblem {
         match self {
             ChainProblem::NoSuchTask(Edge { after, task }) => write!(
                 f,
-                "PUN-131: the task `{task}` is to fire after `{after}`, which there is not. Add that task, or take it out of `after` first"
+                "PUN-151: the task `{task}` is to fire after `{after}`, which there is not. Add that task, or take it out of `after` first"
             ),
             ChainProblem::Cycle { path } => {
                 write!(
                     f,
-                    "PUN-132: these tasks would fire each other for ever: {}. Take one of them out of the other's `after`",
+                    "PUN-152: these tasks would fire each other for ever: {}. Take one of them out of the other's `after`",
                     path.join(" > ")
                 )
             }
             ChainProblem::TooMany { after, count } => write!(
                 f,
-                "PUN-133: {count} tasks would fire after `{after}`; at most {} may. Let some of them fire after another one of them",
+                "PUN-153: {count} tasks would fire after `{after}`; at most {} may. Let some of them fire after another one of them",
                 limits::REFERENCES_MAX
             ),
         }

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use crate::backoff::BackoffPolicy;
-use crate::cron::Schedule;
+use crate::cron::{Schedule, Series, Timetable};
 use crate::instance::State;
 use crate::limits;
 use crate::rate::RateLimit;
 use crate::routing::Routing;
-use crate::time::Millis;
+use crate::time::{Millis, Timestamp};
 
 /// One version of a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,8 +158,38 @@ pub enum Trigger {
         /// From the submission to the fire time.
         delay: Millis,
     },
+    /// One of the first three, refined: in a window, without some days or hours, with jitter. A trigger that nothing refines is none of these.
+    Timetable(Arc<Timetable>),
     /// By hand only.
     Manual,
+}
+
+impl Trigger {
+    /// The interval of a fixed delay, refined or not.
+    pub fn fixed_delay(&self) -> Option<Millis> {
+        match self {
+            Trigger::FixedDelay { interval } => Some(*interval),
+            Trigger::Timetable(timetable) => match timetable.series() {
+                Series::FixedDelay(interval) => Some(*interval),
+                Series::Cron(_) | Series::FixedRate(_) => None,
+            },
+            Trigger::Cron(_) | Trigger::FixedRate { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
+        }
+    }
+
+    /// Whether a cursor goes by the wall clock: cron, a rate that counts from an instant, and whatever waits for its window. Everything else
+    /// goes by the time that passes.
+    pub fn goes_by_wall_clock(&self, cursor: Timestamp) -> bool {
+        match self {
+            Trigger::Cron(_) => true,
+            Trigger::Timetable(timetable) => match timetable.series() {
+                Series::Cron(_) => true,
+                Series::FixedRate(_) => timetable.window().starts_at.is_some(),
+                Series::FixedDelay(_) => timetable.window().starts_at == Some(cursor),
+            },
+            Trigger::FixedRate { .. } | Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => false,
+        }
+    }
 }
 
 /// What a worker is to run: a handler that it knows by name, and that handler's own configuration.

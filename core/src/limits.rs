@@ -7,6 +7,13 @@ pub const CRON_EXPRESSION_BYTES_MAX: usize = 1_024;
 /// How far ahead a cron expression is searched for its next fire time, in years.
 pub const CRON_SEARCH_YEARS: i16 = 130;
 
+/// Most days that a calendar excludes and includes, together: ten years of them.
+pub const CALENDAR_DAYS_MAX: usize = 3_660;
+/// Most blackout windows of a trigger.
+pub const BLACKOUTS_MAX: usize = 64;
+/// Longest start jitter.
+pub const START_JITTER_MAX: Millis = Millis::from_secs(24 * 3_600);
+
 /// Most partitions that a cluster can be laid out for.
 pub const PARTITIONS_MAX: u16 = 1 << 14;
 /// Partitions of a cluster that doesn't say.

@@ -17,7 +17,8 @@ pub struct Occurrence {
     pub first: Timestamp,
     /// The last fire time; equal to `first` where there is one.
     pub last: Timestamp,
-    /// How many there are from `first` to `last`.
+    /// How many with this fate there are from `first` to `last`. Those that were left out or passed by at once are folded by their fate: what
+    /// lies between them with another fate has a value of its own.
     pub count: u64,
     /// What became of them.
     pub outcome: Outcome,
@@ -48,11 +49,15 @@ pub enum Outcome {
     Withdrawn,
     /// Not fired for another task's end: too many chained tasks lie behind it.
     ChainTooLong,
+    /// Left out by the task: it lies in a blackout.
+    BlackedOut,
+    /// Left out by the task: its calendar excludes the day.
+    ExcludedDay,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Outcome; 9] = [
+    pub const ALL: [Outcome; 11] = [
         Outcome::Coalesced,
         Outcome::MisfireSkipped,
         Outcome::DeadlinePassed,
@@ -62,6 +67,8 @@ impl Outcome {
         Outcome::Disabled,
         Outcome::Withdrawn,
         Outcome::ChainTooLong,
+        Outcome::BlackedOut,
+        Outcome::ExcludedDay,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -76,6 +83,8 @@ impl Outcome {
             Outcome::Disabled => "disabled",
             Outcome::Withdrawn => "withdrawn",
             Outcome::ChainTooLong => "chain_too_long",
+            Outcome::BlackedOut => "blacked_out",
+            Outcome::ExcludedDay => "excluded_day",
         }
     }
 }

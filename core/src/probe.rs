@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 30] = [
+pub const CATALOGUE: [&str; 31] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -35,6 +35,7 @@ pub const CATALOGUE: [&str; 30] = [
     "shards.failed",
     "rate.throttled",
     "route.nobody",
+    "timetable.left_out",
 ];
 
 /// Counts that this place was come through.

@@ -1,5 +1,6 @@
 //! How much work a plan's tasks are, and how long a world that has healed needs to settle.
 
+use punctual_core::cron::Series;
 use punctual_core::definition::{Blocking, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::limits;
 use punctual_core::time::Timestamp;
@@ -101,6 +102,16 @@ fn interval_ms(definition: &TaskDefinition, usual_ms: u64) -> Option<u64> {
             let first = schedule.next_after(Timestamp(1_767_225_600_000))?;
             Some(schedule.next_after(first)?.since(first).0)
         }
+        Trigger::Timetable(timetable) => match timetable.series() {
+            Series::FixedDelay(interval) => Some(interval.0.saturating_add(usual_ms)),
+            Series::FixedRate(interval) => Some(interval.0),
+            // What is left out only makes it less.
+            Series::Cron(_) => {
+                let start = timetable.window().starts_at.unwrap_or(Timestamp(1_767_225_600_000));
+                let first = timetable.next_after(start)?;
+                Some(timetable.next_after(first)?.since(first).0)
+            }
+        },
         Trigger::FixedRate { interval } => Some(interval.0),
         Trigger::FixedDelay { interval } => Some(interval.0.saturating_add(usual_ms)),
         Trigger::Delay { .. } | Trigger::Manual => None,

@@ -26,12 +26,18 @@ pub fn line(index: usize, record: &Record) -> String {
 }
 
 fn trigger(trigger: &punctual_core::definition::Trigger) -> String {
+    use punctual_core::cron::Series;
     use punctual_core::definition::Trigger;
     match trigger {
         Trigger::Cron(schedule) => format!("cron: {}", schedule.expression().describe()),
         Trigger::FixedRate { interval } => format!("every {} ms", interval.0),
         Trigger::FixedDelay { interval } => format!("{} ms after its end", interval.0),
         Trigger::Delay { delay } => format!("once after {} ms", delay.0),
+        Trigger::Timetable(timetable) => match timetable.series() {
+            Series::Cron(schedule) => format!("cron, refined: {}", schedule.expression().describe()),
+            Series::FixedRate(interval) => format!("every {} ms, refined", interval.0),
+            Series::FixedDelay(interval) => format!("{} ms after its end, refined", interval.0),
+        },
         Trigger::Manual => "manual".to_owned(),
     }
 }

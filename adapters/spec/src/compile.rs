@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
 use punctual_core::backoff::{self, BackoffPolicy};
-use punctual_core::cron::Schedule;
+use punctual_core::cron::{Schedule, Series};
 use punctual_core::definition::{
     self, Blocking, BreakerPolicy, Chain, CodeSet, ConcurrencyPolicy, MisfireAction as Action, MisfirePolicy, Policies, RetryPolicy,
     Sharding, TaskDefinition, TimeoutPolicy,
@@ -27,6 +27,7 @@ use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
     Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
 };
+use crate::timetable;
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -41,7 +42,7 @@ impl TaskSpec {
     pub fn to_definition(&self, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
         let mut check = Check { findings: Vec::new() };
         check.texts(self);
-        let trigger = check.trigger(&self.trigger, zones);
+        let trigger = check.trigger(&self.trigger, zones).and_then(|trigger| check.timing(self, trigger, zones));
         check.misfire(self);
         check.after(self);
         check.concurrency(self);
@@ -237,6 +238,26 @@ impl Check {
             }
             Trigger::Manual => definition::Trigger::Manual,
         })
+    }
+
+    /// The trigger with what refines it.
+    fn timing(&mut self, spec: &TaskSpec, trigger: definition::Trigger, zones: &Zones) -> Option<definition::Trigger> {
+        if spec.timing.is_default() {
+            return Some(trigger);
+        }
+        let series = match trigger {
+            definition::Trigger::Cron(schedule) => Series::Cron(schedule),
+            definition::Trigger::FixedRate { interval } => Series::FixedRate(interval),
+            definition::Trigger::FixedDelay { interval } => Series::FixedDelay(interval),
+            // Refused below for whatever it says.
+            other => {
+                let refused = timetable::timetable(&spec.trigger, Series::FixedDelay(Millis::ZERO), &spec.timing, zones);
+                self.findings.extend(refused.err().unwrap_or_default());
+                return Some(other);
+            }
+        };
+        let timetable = timetable::timetable(&spec.trigger, series, &spec.timing, zones);
+        timetable.map(definition::Trigger::Timetable).map_err(|findings| self.findings.extend(findings)).ok()
     }
 
     fn schedule(&mut self, cron: &CronTrigger, zones: &Zones) -> Option<Arc<Schedule>> {

@@ -1,7 +1,7 @@
 //! The fields of a task file: one table each, for reading, for messages and for the schema.
 
 /// Fields of the file.
-pub(crate) const FILE: &[&str] = &["defaults", "tasks"];
+pub(crate) const FILE: &[&str] = &["calendars", "defaults", "tasks"];
 /// Fields of a task; `defaults` has all of them but the name.
 pub(crate) const TASK: &[&str] = &[
     "name",
@@ -30,11 +30,39 @@ pub(crate) const TASK: &[&str] = &[
 /// The fields that say what a task runs; it has one of them.
 pub(crate) const HANDLERS: &[&str] = &["command", "http", "handler"];
 /// Fields of `trigger`.
-pub(crate) const TRIGGER: &[&str] = &["cron", "timezone", "dialect", "gap", "overlap", "fixed_rate", "fixed_delay", "delay"];
+pub(crate) const TRIGGER: &[&str] = &[
+    "cron",
+    "timezone",
+    "dialect",
+    "gap",
+    "overlap",
+    "fixed_rate",
+    "fixed_delay",
+    "delay",
+    "starts_at",
+    "ends_at",
+    "calendar",
+    "blackouts",
+    "jitter",
+];
 /// The fields of `trigger` of which it has one.
 pub(crate) const TRIGGER_KINDS: &[&str] = &["cron", "fixed_rate", "fixed_delay", "delay"];
-/// The fields of `trigger` that belong to `cron`.
-pub(crate) const CRON_OPTIONS: &[&str] = &["timezone", "dialect", "gap", "overlap"];
+/// The fields of `trigger` that are not a kind, and the kinds that they belong to.
+pub(crate) const TRIGGER_OPTIONS: &[(&str, &[&str])] = &[
+    ("timezone", &["cron"]),
+    ("dialect", &["cron"]),
+    ("gap", &["cron"]),
+    ("overlap", &["cron"]),
+    ("starts_at", &["cron", "fixed_rate", "fixed_delay"]),
+    ("ends_at", &["cron", "fixed_rate", "fixed_delay"]),
+    ("calendar", &["cron"]),
+    ("blackouts", &["cron"]),
+    ("jitter", &["cron", "fixed_rate"]),
+];
+/// Fields of a calendar.
+pub(crate) const CALENDAR: &[&str] = &["exclude", "include"];
+/// Fields of a blackout.
+pub(crate) const BLACKOUT: &[&str] = &["from", "to", "days"];
 /// Fields of an entry of `after`.
 pub(crate) const AFTER: &[&str] = &["task", "on"];
 /// Fields of `command`.

@@ -201,6 +201,11 @@ impl<'a> Reading<'a> {
                     self.cursor.add_flaw(duplicate_key(key, place, first));
                 }
                 ("tasks", None) => self.list(event, value_place)?,
+                ("calendars", None) => {
+                    let node = self.reader.node(event, value_place, 1)?;
+                    let below = ["defaults", "tasks"].into_iter().find(|field| places.contains_key(*field));
+                    self.read_calendars(&node, place, below);
+                }
                 ("defaults", None) => {
                     let node = self.reader.node(event, value_place, 1)?;
                     self.read_defaults(node, place, places.contains_key("tasks"));
@@ -219,6 +224,16 @@ impl<'a> Reading<'a> {
             self.cursor.refuse(Code::NoTasks, start, "the file has no `tasks:`", NO_TASKS);
         }
         Ok(())
+    }
+
+    fn read_calendars(&mut self, node: &Node, place: Place, below: Option<&str>) {
+        self.take_flaws();
+        if let Some(field) = below {
+            self.cursor.refuse(Code::Conflict, place, format!("`calendars:` stands below `{field}:`"), "move it above");
+        }
+        if !node.is_null() {
+            self.cursor.step(Step::Field("calendars".into()), |cursor| cursor.calendars(node));
+        }
     }
 
     fn read_defaults(&mut self, node: Rc<Node>, place: Place, is_late: bool) {

@@ -12,6 +12,7 @@
 //! | `file` | a whole file, task by task |
 //! | `zones` | time zone data, shared zones and schedules |
 //! | `rehearsal` | how a task's handler behaves in a rehearsal: beside the task, no part of it |
+//! | `timing`, `timetable` | what refines when a trigger fires: as written, and as the scheduler follows it |
 //! | `crontab` | crontabs as task files |
 //! | `emit` | specs as a task file in YAML |
 //! | `schema` | the JSON Schema of task files |
@@ -33,6 +34,8 @@ pub mod rehearsal;
 pub mod schema;
 pub mod spec;
 mod task;
+mod timetable;
+pub mod timing;
 mod wire;
 pub mod zones;
 

@@ -11,6 +11,10 @@ pub const DEPTH_MAX: usize = 64;
 pub const TASK_NODES_MAX: u64 = 100_000;
 /// Most values that the aliases of one file stand for.
 pub const ALIASED_NODES_MAX: u64 = 10_000_000;
+/// Most calendars of one file.
+pub const CALENDARS_MAX: usize = 1_000;
+/// Longest name of a calendar, in characters.
+pub const CALENDAR_NAME_CHARS_MAX: usize = 128;
 /// Most problems of one file that are kept; the rest is counted.
 pub const PROBLEMS_MAX: usize = 10_000;
 

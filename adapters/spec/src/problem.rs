@@ -73,6 +73,12 @@ codes! {
     CrontabLine = "PUN-121",
     /// A time zone's data is damaged.
     ZoneData = "PUN-122",
+    /// Not a date, a time of day or an instant.
+    Moment = "PUN-130",
+    /// The calendar is refused, or there is none of this name.
+    Calendar = "PUN-131",
+    /// The trigger could never fire.
+    NeverFires = "PUN-132",
     /// Not a tag of a worker, or too many.
     Tag = "PUN-141",
     /// Not a version of a worker's program.

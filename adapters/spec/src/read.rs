@@ -10,17 +10,20 @@ use crate::choice::Choice;
 use crate::duration;
 use crate::node::{Entry, Flaw, Kind, Node, Place};
 use crate::problem::{Code, FieldPath, Finding, Problem, Problems, Step, one_of, quoted};
+use crate::timing::Days;
 
 /// A place in the tree being read, and the problems so far.
 pub(crate) struct Cursor<'a> {
     pub(crate) file: &'a str,
     pub(crate) path: FieldPath,
     pub(crate) problems: Problems,
+    /// The calendars of the file, by their names.
+    pub(crate) calendars: BTreeMap<String, Days>,
 }
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(file: &'a str) -> Self {
-        Cursor { file, path: FieldPath::default(), problems: Problems::default() }
+        Cursor { file, path: FieldPath::default(), problems: Problems::default(), calendars: BTreeMap::new() }
     }
 
     /// Records a problem with the current field.

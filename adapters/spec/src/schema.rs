@@ -29,6 +29,12 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "required": ["tasks"],
         "properties": {
+            "calendars": {
+                "type": "object",
+                "maxProperties": limits::CALENDARS_MAX,
+                "additionalProperties": { "$ref": "#/$defs/calendar" },
+                "description": "Calendars that triggers name. Stands above `defaults` and `tasks`.",
+            },
             "defaults": { "$ref": "#/$defs/defaults", "description": "What tasks have that don't say otherwise. Stands above `tasks`." },
             "tasks": { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/task" } },
         },
@@ -45,6 +51,8 @@ pub fn schema() -> Value {
             "defaults": task(true),
             "trigger": { "oneOf": [{ "const": "manual", "description": "By hand only." }, trigger(false)] },
             "defaultTrigger": { "oneOf": [{ "const": "manual" }, trigger(true)] },
+            "calendar": calendar(),
+            "blackout": blackout(),
             "command": command(),
             "http": http(),
             "handler": handler(),
@@ -170,10 +178,64 @@ fn trigger(is_defaults: bool) -> Value {
             "overlap": choice::<Overlap>("For wall times that come twice; default first."),
             "fixed_rate": duration("From fire time to fire time."),
             "fixed_delay": duration("From the end of an instance to the next fire time."),
+            "starts_at": moment("Nothing fires before it; of the trigger's zone where it has no offset."),
+            "ends_at": moment("Nothing fires at it or after it."),
+            "calendar": {
+                "oneOf": [{ "type": "string" }, { "$ref": "#/$defs/calendar" }, { "type": "null" }],
+                "description": "For cron: the name of a calendar, or its days.",
+            },
+            "blackouts": {
+                "type": "array", "maxItems": core_limits::BLACKOUTS_MAX, "items": { "$ref": "#/$defs/blackout" },
+                "description": "For cron: windows in which nothing fires.",
+            },
+            "jitter": duration("For cron and fixed_rate: a start is put off by up to this long; at most 1d."),
             "delay": duration("Once, this long after the task was made or triggered."),
         }),
     );
     if is_defaults { object } else { exactly_one(object, fields::TRIGGER_KINDS) }
+}
+
+fn moment(description: &str) -> Value {
+    json!({
+        "type": ["string", "null"],
+        "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$",
+        "description": description,
+    })
+}
+
+fn calendar() -> Value {
+    let days = |description: &str| {
+        json!({
+            "type": "array",
+            "items": { "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(\\.\\.[0-9]{4}-[0-9]{2}-[0-9]{2})?$" },
+            "description": description,
+        })
+    };
+    object(
+        fields::CALENDAR,
+        &[],
+        json!({
+            "exclude": days("Days on which nothing fires: dates, or ranges such as 2027-02-06..2027-02-12."),
+            "include": days("Days on which it fires at its times of day, whatever its day fields say."),
+        }),
+    )
+}
+
+fn blackout() -> Value {
+    let end = |description: &str| json!({ "type": "string", "description": description });
+    let weekday = json!({ "type": "string", "pattern": "^[A-Za-z, -]+$" });
+    object(
+        fields::BLACKOUT,
+        &["from", "to"],
+        json!({
+            "from": end("A time of day such as 22:00, or a time with its date."),
+            "to": end("Exclusive. A time of day not after `from` is on the next day; 24:00 is the end of the day."),
+            "days": {
+                "oneOf": [weekday, { "type": "array", "minItems": 1, "items": weekday }],
+                "description": "For times of day: the weekdays on which the window begins, such as mon-fri; all by default.",
+            },
+        }),
+    )
 }
 
 fn command() -> Value {

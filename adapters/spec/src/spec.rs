@@ -15,6 +15,7 @@ use crate::codes;
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::problem::{Code, FieldPath, Finding};
+use crate::timing::Timing;
 
 /// A task. It may hold anything that its types can hold; [`TaskSpec::to_definition`] says whether it makes sense.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,8 @@ pub struct TaskSpec {
     pub enabled: bool,
     /// What makes it fire.
     pub trigger: Trigger,
+    /// What refines when it does.
+    pub timing: Timing,
     /// The tasks whose ends make it fire as well.
     pub after: Vec<After>,
     /// What it runs.
@@ -60,7 +63,7 @@ pub struct TaskSpec {
 }
 
 /// What makes a task fire.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
     /// A cron schedule.
     Cron(CronTrigger),
@@ -745,6 +748,7 @@ impl TaskSpec {
             owner: None,
             enabled: true,
             trigger,
+            timing: Timing::default(),
             after: Vec::new(),
             handler,
             payload: None,
@@ -772,6 +776,7 @@ impl TaskSpec {
         if let Trigger::Cron(trigger) = &mut self.trigger {
             trigger.normalise();
         }
+        self.timing.normalise();
         match &mut self.handler {
             Handler::Command(config) => {
                 config.success_codes.sort_unstable();

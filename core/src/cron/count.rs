@@ -9,8 +9,12 @@ impl Schedule {
     ///
     /// Stretches under one offset are counted by arithmetic, so ten years of a one-second schedule cost microseconds.
     pub fn count_in(&self, after: Timestamp, until: Timestamp) -> u64 {
-        let mut from = after.0.div_euclid(1_000).max(Timestamp::MIN.0 / 1_000) + 1;
-        let end = until.0.div_euclid(1_000).min(SECOND_MAX) + 1;
+        let from = after.0.div_euclid(1_000).max(Timestamp::MIN.0 / 1_000) + 1;
+        self.count_seconds(from, until.0.div_euclid(1_000).min(SECOND_MAX) + 1)
+    }
+
+    /// How many of the seconds in `from..end` are fire times.
+    pub(super) fn count_seconds(&self, mut from: i64, end: i64) -> u64 {
         let mut count = 0;
         while from < end {
             let stretch = self.stretch_at(from);
@@ -42,32 +46,38 @@ impl Schedule {
     }
 
     /// The last fire time after `after` (exclusive) until `until` (inclusive).
-    ///
-    /// Looks back from `until` in spans that grow eightfold until one holds a fire time, then halves that span.
     pub fn latest_in(&self, after: Timestamp, until: Timestamp) -> Option<Timestamp> {
         let after = after.0.div_euclid(1_000).max(Timestamp::MIN.0 / 1_000);
         let until = until.0.div_euclid(1_000).min(SECOND_MAX);
-        let next_until = |from: i64| self.next_second(from).filter(|&second| second <= until);
-        let mut span = 1;
-        let mut latest = loop {
-            let from = until.saturating_sub(span).max(after);
-            if let Some(second) = next_until(from) {
-                break second;
-            }
-            if from <= after {
-                return None;
-            }
-            span *= 8;
-        };
-        // There is a fire time at `latest`, and none after `empty_from`.
-        let mut empty_from = until;
-        while latest < empty_from {
-            let middle = latest + (empty_from - latest) / 2;
-            match next_until(middle) {
-                Some(later) => latest = later,
-                None => empty_from = middle,
-            }
-        }
-        Some(Timestamp(latest * 1_000))
+        let next_in = |from: i64, until: i64| self.next_second(from).filter(|&second| second <= until);
+        latest_second(after, until, next_in).map(|second| Timestamp(second * 1_000))
     }
+}
+
+/// The last second after `after` (exclusive) until `until` (inclusive) of those that `next_in(after, until)` gives the first of.
+///
+/// Looks back from `until` in spans that grow eightfold until one holds a fire time, then halves that span.
+pub(super) fn latest_second(after: i64, until: i64, next_in: impl Fn(i64, i64) -> Option<i64>) -> Option<i64> {
+    let mut span = 1;
+    // There is none after `empty_from`.
+    let mut empty_from = until;
+    let mut latest = loop {
+        let from = until.saturating_sub(span).max(after);
+        if let Some(second) = next_in(from, empty_from) {
+            break second;
+        }
+        if from <= after {
+            return None;
+        }
+        empty_from = from;
+        span *= 8;
+    };
+    while latest < empty_from {
+        let middle = latest + (empty_from - latest) / 2;
+        match next_in(middle, empty_from) {
+            Some(later) => latest = later,
+            None => empty_from = middle,
+        }
+    }
+    Some(latest)
 }

@@ -59,7 +59,7 @@ impl Schedule {
     }
 
     /// Explains one of the schedule's fire times.
-    fn occurrence(&self, at: Timestamp) -> Occurrence {
+    pub(super) fn occurrence(&self, at: Timestamp) -> Occurrence {
         let second = at.0.div_euclid(1_000);
         let offset = self.zone.to_offset(instant(second));
         let local = offset.to_datetime(instant(second));

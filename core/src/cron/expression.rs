@@ -67,6 +67,25 @@ impl Expression {
         self.real_time
     }
 
+    /// The same times of day on every date.
+    pub(super) fn on_every_date(&self) -> Expression {
+        let (days, weekdays, months) = (ALL_DAYS, ALL_WEEKDAYS, ALL_MONTHS);
+        let (occurrences, days_before_last, nearest_workdays, years) = (0, 0, 0, None);
+        let (either_day_field, every_date) = (false, true);
+        Expression {
+            days,
+            weekdays,
+            months,
+            occurrences,
+            days_before_last,
+            nearest_workdays,
+            years,
+            either_day_field,
+            every_date,
+            ..self.clone()
+        }
+    }
+
     /// Whether the year field, if there is one, allows this year.
     pub(super) fn allows_year(&self, year: i32) -> bool {
         self.years.as_ref().is_none_or(|years| years.contains(year))

@@ -12,6 +12,8 @@
 //! | `calendar` | day numbers, dates, months |
 //! | `schedule` | expression + zone + policies: the next instant, across gaps and overlaps |
 //! | `count` | how many instants lie between two others, and the last of them |
+//! | `calendar_days` | days that are left out or put in, blackout windows, and the pieces that they cut time into |
+//! | `timetable` | a schedule or an interval with all that refines when it fires |
 //! | `describe`, `explain` | words and marked occurrences for people |
 //! | `zone` | which texts may be zone names at all |
 //!
@@ -34,6 +36,7 @@
 //!    any case, blanks and tabs separate.
 
 mod calendar;
+mod calendar_days;
 mod count;
 mod describe;
 mod error;
@@ -42,12 +45,15 @@ mod expression;
 mod parse;
 mod policy;
 mod schedule;
+mod timetable;
 mod wall;
 mod zone;
 
+pub use calendar_days::{Blackouts, Calendar, DailyBlackout, LeftOut};
 pub use error::{CronError, Field};
 pub use explain::{Mark, Occurrence};
 pub use expression::Expression;
 pub use policy::{Dialect, GapPolicy, OverlapPolicy, UnknownName};
 pub use schedule::Schedule;
+pub use timetable::{LeftOutRun, Planned, Series, Timetable, Window};
 pub use zone::validate_zone_name;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::concurrency::{Admission, admit};
+use crate::cron::Series;
 use crate::definition::{Blocking, ConcurrencyPolicy, MisfireAction, TaskDefinition, Trigger};
 use crate::guard;
 use crate::guard::Guard;
@@ -65,21 +66,19 @@ impl Scheduler {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let Some(next_fire) = task.next_fire else { return };
         assert!(task.timer.is_none(), "task {id} would have two timers");
-        let longest = match task.definition.trigger {
-            Trigger::Cron(_) => {
-                task.timer = Some(Armed::Cron(self.cron_timers.insert(wall_tick(next_fire), id)));
-                return;
-            }
-            Trigger::FixedRate { interval } | Trigger::FixedDelay { interval } => interval,
-            Trigger::Delay { delay } => delay,
-            Trigger::Manual => Millis::ZERO,
-        };
-        let mut wait = next_fire.since(wall);
+        let trigger = &task.definition.trigger;
+        let due_at = misfire::due_at(trigger, id, next_fire);
+        if trigger.goes_by_wall_clock(next_fire) {
+            task.timer = Some(Armed::Cron(self.cron_timers.insert(wall_tick(due_at), id)));
+            return;
+        }
+        let longest = longest_wait(trigger).saturating_add(due_at.since(next_fire));
+        let mut wait = due_at.since(wall);
         if wait.0 >= longest.0.saturating_add(STEP_MIN.0) {
             // The wall clock was set back since the cursor was written. The loop keeps its pace.
             wait = longest;
         }
-        let deadline = monotonic_tick(monotonic + wait).saturating_sub(wall.since(next_fire).0);
+        let deadline = monotonic_tick(monotonic + wait).saturating_sub(wall.since(due_at).0);
         task.timer = Some(Armed::Loop(self.loop_timers.insert(deadline, id), deadline));
     }
 
@@ -142,20 +141,21 @@ impl Scheduler {
         let Some(mut cursor) = task.next_fire else { return };
         let definition = task.definition.clone();
         let mut now = self.now.wall;
-        if !matches!(definition.trigger, Trigger::Cron(_)) {
+        if !definition.trigger.goes_by_wall_clock(cursor) {
             // A loop goes by the time that has passed, whatever was done to the wall clock. Its fire times follow a clock that was set
             // ahead; they can't follow one that was set back, since fire times never repeat.
-            if now.since(cursor.saturating_add(late)) >= STEP_MIN {
-                cursor = now.saturating_sub(late);
+            let jitter = misfire::due_at(&definition.trigger, id, cursor).since(cursor);
+            if now.since(cursor.saturating_add(jitter).saturating_add(late)) >= STEP_MIN {
+                cursor = now.saturating_sub(late).saturating_sub(jitter);
             }
-            now = cursor.saturating_add(late);
+            now = cursor.saturating_add(jitter).saturating_add(late);
         }
         // Both wheels hand out what is due, never what is to come.
         assert!(cursor <= now, "task {id}: {cursor} has not come at {now}");
         let version = task.version;
-        let plan = misfire::plan(&definition.trigger, cursor, now, self.config.misfire_threshold, definition.policies.misfire);
+        let plan = misfire::plan(&definition.trigger, id, cursor, now, self.config.misfire_threshold, definition.policies.misfire);
         task.next_fire = plan.next;
-        let last_dropped = plan.dropped.last().map(|run| run.last);
+        let last_dropped = plan.dropped.iter().chain(&plan.left_out).map(|run| run.last).max();
         for last in plan.on_time.last().or(plan.caught_up.last()).copied().into_iter().chain(last_dropped) {
             task.fired_until = task.fired_until.max(last);
         }
@@ -194,6 +194,10 @@ impl Scheduler {
                 _ => probe!("misfire.skipped"),
             }
             self.record_run(id, version, run, instance);
+        }
+        for run in plan.left_out {
+            probe!("timetable.left_out");
+            self.record_run(id, version, run, None);
         }
         if is_all_dropped {
             // A fixed delay has no end of an instance to count from: it counts from here.
@@ -440,12 +444,12 @@ impl Scheduler {
     pub(super) fn rearm_fixed_delay(&mut self, id: TaskId) {
         let now = self.now.wall;
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        if let Trigger::FixedDelay { interval } = task.definition.trigger
+        if let Some(interval) = task.definition.trigger.fixed_delay()
             && task.definition.enabled
             && task.next_fire.is_none()
         {
-            let next_fire = now.saturating_add(interval).max(task.fired_until.saturating_add(Millis(1)));
-            task.next_fire = Some(next_fire);
+            let due = now.saturating_add(interval).max(task.fired_until.saturating_add(Millis(1)));
+            task.next_fire = misfire::next_delayed(&task.definition.trigger, due);
             self.mark_task(id);
             self.arm_task(id);
         }
@@ -463,6 +467,19 @@ impl Scheduler {
         let misfire::Run { first, last, count, outcome } = run;
         let occurrence = Occurrence { task, version, first, last, count, outcome, instance, at: self.now.wall };
         self.lanes.pending(partition).occurrences.push((partition, occurrence));
+    }
+}
+
+/// The longest wait of a loop from one fire time to the next.
+fn longest_wait(trigger: &Trigger) -> Millis {
+    match trigger {
+        Trigger::FixedRate { interval } | Trigger::FixedDelay { interval } => *interval,
+        Trigger::Timetable(timetable) => match timetable.series() {
+            Series::FixedRate(interval) | Series::FixedDelay(interval) => *interval,
+            Series::Cron(_) => Millis::ZERO,
+        },
+        Trigger::Delay { delay } => *delay,
+        Trigger::Cron(_) | Trigger::Manual => Millis::ZERO,
     }
 }
 

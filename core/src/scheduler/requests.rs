@@ -227,7 +227,7 @@ impl Scheduler {
             task.next_fire = match (&definition.trigger, cursor) {
                 _ if !definition.enabled => None,
                 // The next fire time counts from the end of the instance.
-                (Trigger::FixedDelay { .. }, None) if has_scheduled_instance => None,
+                (trigger, None) if trigger.fixed_delay().is_some() && has_scheduled_instance => None,
                 // One that is still to come moves with the delay; one that has come does not come again.
                 (Trigger::Delay { delay }, Some(_)) if matches!(before.trigger, Trigger::Delay { .. }) => Some(at.saturating_add(*delay)),
                 _ => after_edit(&definition, at, fired_until),
@@ -236,9 +236,9 @@ impl Scheduler {
                 && cursor <= at
             {
                 // Fire times of the old trigger that had passed by the time of the edit, with nobody there to fire them.
-                let last = misfire::last_until(&before.trigger, cursor, at);
-                let count = misfire::count_until(&before.trigger, cursor, last);
-                self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn }, None);
+                for run in misfire::withdrawn(&before.trigger, cursor, at) {
+                    self.record_run(id, version_before, run, None);
+                }
             }
         }
         if !definition.enabled && before.enabled {
@@ -289,9 +289,9 @@ impl Scheduler {
         if let Some(cursor) = cursor
             && cursor <= at
         {
-            let last = misfire::last_until(&trigger, cursor, at);
-            let count = misfire::count_until(&trigger, cursor, last);
-            self.record_run(id, version_before, misfire::Run { first: cursor, last, count, outcome: Outcome::Withdrawn }, None);
+            for run in misfire::withdrawn(&trigger, cursor, at) {
+                self.record_run(id, version_before, run, None);
+            }
         }
         self.disarm_task(id);
         // First those that wait: they are not to take the places of the others.

@@ -8,6 +8,7 @@ mod every_zone;
 mod explaining;
 mod oracle;
 mod parsing;
+mod timetables;
 mod words;
 
 use jiff::tz::TimeZone;

@@ -466,6 +466,8 @@ fn every_probe_is_hit() {
     sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
     sharded.trigger("divided", None);
     sharded.run(5_000);
+    // A blackout is passed by.
+    crate::timetable::after_a_blackout();
     // A replica that comes late is handed its share.
     let mut shared = World::new(4, 2, 1);
     shared.crash_replica(1);

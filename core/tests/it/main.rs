@@ -18,4 +18,5 @@ mod routing;
 mod scripts;
 mod shards;
 mod tabletop;
+mod timetable;
 mod workers;

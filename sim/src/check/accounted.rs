@@ -16,6 +16,7 @@
 //! each other without a gap within a stretch, rates at least grow. Where only a scheduler's clock was touched, that holds for fixed rates and
 //! fixed delays, and cron is judged in full.
 
+use punctual_core::cron::{LeftOut, Timetable};
 use punctual_core::definition::Trigger;
 use punctual_core::ids::{TaskId, Version};
 use punctual_core::instance::InstanceRow;
@@ -159,6 +160,9 @@ impl<'a> Judge<'_, 'a> {
             |fire: &&Fire<'_>| fire.version < stretch.versions.0 && stretch.applied.is_some_and(|applied| fire.commit <= applied);
         let older = fires.iter().filter(is_before).filter(|_| stretch.versions.0 > Version(1));
         let dealt_with = older.clone().map(|fire| fire.last).max();
+        if let Trigger::Timetable(timetable) = stretch.trigger {
+            own.retain(|fire| !self.is_left_out(timetable, fire));
+        }
         match (Series::of(stretch.trigger), stretch.trigger) {
             _ if !stretch.is_enabled => self.nothing(&own),
             (Some(series), _) => {
@@ -174,8 +178,25 @@ impl<'a> Judge<'_, 'a> {
                 self.fixed_delay(stretch, *interval, last_end, is_busy, &own);
             }
             (None, Trigger::Delay { delay }) => self.delay(stretch, *delay, &own),
+            // Of a fixed delay in a window the outcomes are counted by nobody yet.
+            (None, Trigger::Timetable(_)) => {}
             (None, _) => self.nothing(&own),
         }
+    }
+
+    /// Whether this is what a timetable leaves out; then it must be just that.
+    fn is_left_out(&mut self, timetable: &Timetable, fire: &Fire<'a>) -> bool {
+        let Fired::Occurrence(occurrence) = fire.outcome else { return false };
+        let reason = match occurrence.outcome {
+            Outcome::BlackedOut => LeftOut::BlackedOut,
+            Outcome::ExcludedDay => LeftOut::ExcludedDay,
+            _ => return false,
+        };
+        let runs = timetable.left_out_in(Timestamp(fire.first.0 - 1), fire.last);
+        if !runs.iter().any(|run| run.reason == reason && (run.first, run.last, run.count) == (fire.first, fire.last, fire.count)) {
+            self.bad(fire, "that is not what the timetable leaves out");
+        }
+        true
     }
 
     fn nothing(&mut self, own: &[&Fire<'a>]) {
@@ -207,7 +228,7 @@ impl<'a> Judge<'_, 'a> {
 
     /// By identity.
     fn series(&mut self, stretch: &Stretch<'_>, series: Series<'_>, first: Option<Timestamp>, own: &[&Fire<'a>]) {
-        let is_rate = matches!(series, Series::Rate(_));
+        let is_rate = series.is_loop();
         let jumps = is_rate && self.facts.clocks.were_touched;
         let begins_anywhere = self.facts.clocks.database_was_set();
         let mut expected = first;
@@ -236,7 +257,7 @@ impl<'a> Judge<'_, 'a> {
 
     /// By earliest deadline: the outcomes in the order of their commits each take the earliest fire time that is left.
     fn match_outcomes(&mut self, stretch: &Stretch<'_>, series: Series<'_>, first: Option<Timestamp>, own: &[&Fire<'a>]) {
-        let is_rate = matches!(series, Series::Rate(_));
+        let is_rate = series.is_loop();
         if self.facts.clocks.database_was_set() || (is_rate && self.facts.clocks.were_touched) {
             return;
         }

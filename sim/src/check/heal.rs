@@ -141,7 +141,7 @@ fn given(facts: &Facts<'_>, task: &Task<'_>, edit: &Edit<'_>, (begin, end): (Tim
     let Some(definition) = edit.definition else { return 0 };
     match (Series::of(&definition.trigger), &definition.trigger) {
         (Some(Series::Rate(interval)), _) => end.since(begin).0 / interval.0,
-        (Some(series @ Series::Cron(_)), _) => series.first(begin).map_or(0, |first| series.count(first, end)),
+        (Some(series @ (Series::Cron(_) | Series::Timetable(_))), _) => series.first(begin).map_or(0, |first| series.count(first, end)),
         (None, Trigger::FixedDelay { interval }) => {
             let is_it = |document: &serde_json::Value| document.get("name").and_then(serde_json::Value::as_str) == Some(task.name());
             let planned = facts.plan.tasks.iter().find(|task| is_it(&task.document));

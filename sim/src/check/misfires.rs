@@ -1,5 +1,6 @@
 //! `misfire.by_policy`: what becomes of missed fire times.
 
+use punctual_core::cron;
 use punctual_core::definition::{MisfireAction, TaskDefinition, Trigger};
 use punctual_core::instance::{InstanceRow, Origin};
 use punctual_core::limits;
@@ -53,6 +54,11 @@ impl Lateness {
     fn new(facts: &Facts<'_>, definition: &TaskDefinition) -> Self {
         match definition.trigger {
             Trigger::Cron(_) => Lateness { is_judged: true, slack: 0 },
+            Trigger::Timetable(ref timetable) => {
+                // Lateness counts from the start, which jitter may have put off.
+                let slack = timetable.jitter().0.saturating_add(SKEW_MS);
+                Lateness { is_judged: matches!(timetable.series(), cron::Series::Cron(_)) || !facts.clocks.were_touched, slack }
+            }
             _ => Lateness { is_judged: !facts.clocks.were_touched, slack: SKEW_MS },
         }
     }
@@ -102,6 +108,7 @@ fn wrong_occurrence(
         Outcome::CatchUpLimit => matches!(policy.action, MisfireAction::FireAll { .. }),
         Outcome::DeadlinePassed => policy.deadline.is_some(),
         Outcome::LimitReached | Outcome::QueueFull | Outcome::Disabled | Outcome::Withdrawn | Outcome::ChainTooLong => return None,
+        Outcome::BlackedOut | Outcome::ExcludedDay => return None,
     };
     if !is_by_policy {
         return Some("that is not the task's policy".into());

@@ -1,6 +1,6 @@
 //! What a trigger gives: the oracle for fire times.
 
-use punctual_core::cron::Schedule;
+use punctual_core::cron::{self, Schedule, Timetable};
 use punctual_core::definition::Trigger;
 use punctual_core::time::{Millis, Timestamp};
 
@@ -9,6 +9,8 @@ use punctual_core::time::{Millis, Timestamp};
 pub(super) enum Series<'a> {
     Cron(&'a Schedule),
     Rate(Millis),
+    /// Those that are fired of a timetable that knows them ahead.
+    Timetable(&'a Timetable),
 }
 
 impl<'a> Series<'a> {
@@ -17,7 +19,19 @@ impl<'a> Series<'a> {
         match trigger {
             Trigger::Cron(schedule) => Some(Series::Cron(schedule)),
             Trigger::FixedRate { interval } => Some(Series::Rate(Millis(interval.0.max(1)))),
-            Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
+            Trigger::Timetable(timetable) if trigger.fixed_delay().is_none() => Some(Series::Timetable(timetable)),
+            Trigger::Timetable(_) | Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
+        }
+    }
+
+    /// Whether it goes by the time that passes, whatever the wall clock shows.
+    pub(super) fn is_loop(self) -> bool {
+        match self {
+            Series::Cron(_) => false,
+            Series::Rate(_) => true,
+            Series::Timetable(timetable) => {
+                matches!(timetable.series(), cron::Series::FixedRate(_)) && timetable.window().starts_at.is_none()
+            }
         }
     }
 
@@ -26,6 +40,7 @@ impl<'a> Series<'a> {
         match self {
             Series::Cron(schedule) => schedule.next_after(made_at),
             Series::Rate(interval) => Some(made_at.saturating_add(interval)),
+            Series::Timetable(timetable) => timetable.next_after(made_at),
         }
     }
 
@@ -40,6 +55,7 @@ impl<'a> Series<'a> {
             _ if until < from => 0,
             Series::Cron(schedule) => 1 + schedule.count_in(from, until),
             Series::Rate(interval) => 1 + until.since(from).0 / interval.0,
+            Series::Timetable(timetable) => 1 + timetable.count_in(from, until),
         }
     }
 
@@ -51,6 +67,7 @@ impl<'a> Series<'a> {
         let ends_with_one = match self {
             Series::Cron(schedule) => schedule.latest_in(first, last) == Some(last),
             Series::Rate(interval) => last.since(first).0.is_multiple_of(interval.0),
+            Series::Timetable(timetable) => timetable.latest_in(first, last) == Some(last),
         };
         ends_with_one && self.count(first, last) == count
     }

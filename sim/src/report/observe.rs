@@ -107,9 +107,13 @@ impl TaskFacts<'_> {
         if !definition.enabled {
             return Some(0);
         }
-        match definition.trigger {
-            Trigger::Cron(_) | Trigger::FixedRate { .. } => {
+        match &definition.trigger {
+            Trigger::Cron(_) | Trigger::FixedRate { .. } | Trigger::Timetable(_) => {
+                if definition.trigger.fixed_delay().is_some() {
+                    return None;
+                }
                 let first = misfire::first(&definition.trigger, made_at);
+                let first = first.and_then(|first| misfire::fired_from(&definition.trigger, first));
                 // What falls on the very end is not fired any more.
                 let end = facts.wall(facts.end_ms().saturating_sub(1));
                 Some(first.filter(|first| *first <= end).map_or(0, |first| misfire::count_until(&definition.trigger, first, end)))
@@ -133,6 +137,17 @@ impl TaskFacts<'_> {
                 words::percentile(&mut gaps, 500)
             }
             Trigger::FixedRate { interval } => Some(interval.0),
+            Trigger::Timetable(timetable) => {
+                let mut at = timetable.next_after(facts.wall(self.made_ms.unwrap_or(0)))?;
+                let mut gaps = Vec::new();
+                while let Some(next) = timetable.next_after(at)
+                    && gaps.len() < GAPS
+                {
+                    gaps.push(next.since(at).0);
+                    at = next;
+                }
+                words::percentile(&mut gaps, 500)
+            }
             Trigger::FixedDelay { .. } | Trigger::Delay { .. } | Trigger::Manual => None,
         }
     }

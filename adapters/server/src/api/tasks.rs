@@ -28,14 +28,14 @@ pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Ask
     let limit = checked_limit(page.limit)?;
     let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
     let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
-    Ok(Json(json!({ "tasks": tasks.iter().map(views::task).collect::<Vec<_>>(), "next": next })))
+    Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &api.zones)).collect::<Vec<_>>(), "next": next })))
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(name): Named) -> Result<Json<Value>, ApiError> {
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
-    let mut value = views::task(&view);
+    let mut value = views::task(&view, &api.zones);
     let versions = versions.iter().map(|version| {
         let definition: Option<Value> = version.document.as_deref().and_then(|document| serde_json::from_str(document).ok());
         json!({

@@ -2,22 +2,37 @@
 
 use punctual_core::batch::Output;
 use punctual_core::instance::{Cause, InstanceRow, State, Transition};
+use punctual_core::misfire;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{InstanceView, TaskView};
+use punctual_spec::zones::Zones;
 use serde_json::{Value, json};
 
 /// A task in a list.
-pub(crate) fn task(view: &TaskView) -> Value {
+pub(crate) fn task(view: &TaskView, zones: &Zones) -> Value {
     let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
     json!({
         "name": &*view.name,
         "id": view.task.to_string(),
         "version": view.version.0,
         "removed": view.removed,
-        "next_fire": instant(view.next_fire),
+        "next_fire": instant(next_fire(view, &document, zones)),
         "definition": document,
     })
+}
+
+/// When the task fires next: its cursor, unless that stands on a fire time that the task leaves out.
+fn next_fire(view: &TaskView, document: &Value, zones: &Zones) -> Option<Timestamp> {
+    let cursor = view.next_fire?;
+    let may_leave_out = ["calendar", "blackouts"].iter().any(|field| document["trigger"].get(field).is_some());
+    if !may_leave_out {
+        return Some(cursor);
+    }
+    match punctual_spec::decode(&view.document, zones) {
+        Ok(definition) => misfire::fired_from(&definition.trigger, cursor),
+        Err(_) => Some(cursor),
+    }
 }
 
 /// An instance in a list.

@@ -1,5 +1,6 @@
 //! `punctual cron explain`.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
@@ -15,6 +16,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Exit, Output};
+
+mod task;
 
 /// What to do with an expression.
 #[derive(clap::Args)]
@@ -32,8 +35,11 @@ enum CronCommand {
 #[derive(clap::Args)]
 struct ExplainArgs {
     /// Five, six or seven fields, or a word such as @daily.
-    #[arg(value_name = "EXPR", allow_hyphen_values = true)]
-    expression: String,
+    #[arg(value_name = "EXPR", allow_hyphen_values = true, required_unless_present = "task")]
+    expression: Option<String>,
+    /// A task of a task file in place of an expression: its window, calendar, blackouts and jitter count, and what they leave out is shown.
+    #[arg(long, value_names = ["FILE", "NAME"], num_args = 2, conflicts_with_all = ["expression", "timezone", "dialect", "gap", "overlap"])]
+    task: Option<Vec<String>>,
     /// The IANA name of the time zone.
     #[arg(long = "tz", value_name = "ZONE", default_value = "UTC")]
     timezone: String,
@@ -74,14 +80,18 @@ impl Args {
 impl ExplainArgs {
     fn run(self, output: &mut Output) -> Exit {
         let zones = Zones::load();
+        let after = self.after.map_or_else(present, |after| Timestamp(floor_millis(after)));
+        if let Some([file, name]) = self.task.as_deref() {
+            return task::explain(Path::new(file), name, after, self.count as usize, self.json, &zones, output);
+        }
+        let expression = self.expression.unwrap_or_default();
         let mut trigger =
-            CronTrigger { cron: self.expression, timezone: self.timezone, dialect: self.dialect, gap: self.gap, overlap: self.overlap };
+            CronTrigger { cron: expression, timezone: self.timezone, dialect: self.dialect, gap: self.gap, overlap: self.overlap };
         trigger.normalise();
         let schedule = match compile::schedule(&trigger, &zones) {
             Ok(schedule) => schedule,
             Err(findings) => return refuse(&findings, self.json, output),
         };
-        let after = self.after.map_or_else(present, |after| Timestamp(floor_millis(after)));
         let occurrences = schedule.explain(after, self.count as usize);
         let description = schedule.expression().describe();
         if self.json {

@@ -180,3 +180,136 @@ fn every_row_of_the_corpus_is_answered() {
         }
     }
 }
+
+const REFINED: &str = r#"
+calendars:
+  cn-workdays: {exclude: [2027-02-06..2027-02-12], include: [2027-02-20]}
+tasks:
+  - name: settle
+    trigger:
+      cron: "0 9,23 * * 1-5"
+      timezone: Asia/Shanghai
+      calendar: cn-workdays
+      ends_at: 2027-02-23
+      blackouts: [{from: "22:00", to: "06:00"}]
+      jitter: 30s
+    command: "true"
+  - name: beat
+    trigger: {fixed_rate: 10m, starts_at: 2027-02-20T00:05:00Z}
+    command: "true"
+"#;
+
+#[test]
+fn a_task_of_a_file_is_shown_with_what_it_leaves_out() {
+    let arguments = ["cron", "explain", "--after", "2027-02-18T12:00:00Z", "--task", "-", "settle"];
+    check(
+        &arguments,
+        REFINED,
+        expect![[r#"
+        settle: 0 9,23 * * 1-5  in Asia/Shanghai (tzdata [TZDATA])
+          until 2027-02-23T00:00:00 (exclusive)
+          not on 2027-02-06..2027-02-12
+          also on 2027-02-20
+          blackout 22:00 to 06:00
+          each start is put off by up to 30s
+
+        local time              offset     UTC
+        Thu 2027-02-18 23:00:00 +08:00     2027-02-18T15:00:00Z  left out: blacked out
+        Fri 2027-02-19 09:00:00 +08:00     2027-02-19T01:00:00Z
+        Fri 2027-02-19 23:00:00 +08:00     2027-02-19T15:00:00Z  left out: blacked out
+        Sat 2027-02-20 09:00:00 +08:00     2027-02-20T01:00:00Z  included day
+        Sat 2027-02-20 23:00:00 +08:00     2027-02-20T15:00:00Z  left out: blacked out
+        Mon 2027-02-22 09:00:00 +08:00     2027-02-22T01:00:00Z
+        Mon 2027-02-22 23:00:00 +08:00     2027-02-22T15:00:00Z  left out: blacked out
+        exit code 0
+    "#]],
+    );
+    let arguments = ["cron", "explain", "--after", "2027-02-04T12:00:00Z", "--count", "3", "--json", "--task", "-", "settle"];
+    check(
+        &arguments,
+        REFINED,
+        expect![[r#"
+        {
+          "task": "settle",
+          "enabled": true,
+          "tzdata": "[TZDATA]",
+          "trigger": {
+            "blackouts": [
+              {
+                "from": "22:00",
+                "to": "06:00"
+              }
+            ],
+            "calendar": {
+              "exclude": [
+                "2027-02-06..2027-02-12"
+              ],
+              "include": [
+                "2027-02-20"
+              ]
+            },
+            "cron": "0 9,23 * * 1-5",
+            "ends_at": "2027-02-23T00:00:00",
+            "jitter": "30s",
+            "timezone": "Asia/Shanghai"
+          },
+          "after": "2027-02-04T12:00:00Z",
+          "next": [
+            {
+              "count": 1,
+              "fires": false,
+              "left_out": "blacked_out",
+              "local": "2027-02-04T23:00:00",
+              "mark": "normal",
+              "offset": "+08:00",
+              "until": "2027-02-04T15:00:00Z",
+              "utc": "2027-02-04T15:00:00Z"
+            },
+            {
+              "fires": true,
+              "included_day": false,
+              "local": "2027-02-05T09:00:00",
+              "mark": "normal",
+              "offset": "+08:00",
+              "utc": "2027-02-05T01:00:00Z"
+            },
+            {
+              "count": 1,
+              "fires": false,
+              "left_out": "blacked_out",
+              "local": "2027-02-05T23:00:00",
+              "mark": "normal",
+              "offset": "+08:00",
+              "until": "2027-02-05T15:00:00Z",
+              "utc": "2027-02-05T15:00:00Z"
+            }
+          ]
+        }
+        exit code 0
+    "#]],
+    );
+    let arguments = ["cron", "explain", "--after", "2027-02-04T12:00:00Z", "--count", "2", "--task", "-", "beat"];
+    check(
+        &arguments,
+        REFINED,
+        expect![[r#"
+        beat: every 10m (tzdata [TZDATA])
+          from 2027-02-20T00:05:00Z
+
+        local time              offset     UTC
+                                           2027-02-20T00:05:00Z
+                                           2027-02-20T00:15:00Z
+        exit code 0
+    "#]],
+    );
+    let arguments = ["cron", "explain", "--task", "-", "other"];
+    check(
+        &arguments,
+        REFINED,
+        expect![[r#"
+        exit code 2
+        --- stderr
+        - has no task "other"; it has: settle, beat
+    "#]],
+    );
+}

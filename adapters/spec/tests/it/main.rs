@@ -8,6 +8,7 @@ mod published;
 mod refusals;
 mod rehearsals;
 mod roundtrips;
+mod timings;
 
 use std::sync::LazyLock;
 

@@ -10,6 +10,7 @@ use punctual_spec::crontab::{Kind, Options, import};
 use punctual_spec::emit::to_yaml;
 use punctual_spec::handler::{CommandConfig, HttpConfig, Method, Program, Redirects};
 use punctual_spec::spec::*;
+use punctual_spec::timing::{Blackout, DayRange, Days, Moment, Timing, Weekdays};
 
 use crate::crontabs::assert_accounted_for;
 
@@ -54,6 +55,38 @@ fn trigger() -> impl Strategy<Value = Trigger> {
         duration().prop_map(Trigger::Delay),
         Just(Trigger::Manual),
     ]
+}
+
+/// What may refine a cron trigger, and in part the others.
+fn timing() -> impl Strategy<Value = Timing> {
+    fn moment(text: &str) -> Moment {
+        text.parse().unwrap()
+    }
+    let starts_at = prop::sample::select(vec!["2027-01-01T00:00:00", "2027-01-01T05:30:00Z"]).prop_map(moment);
+    let ends_at = prop::sample::select(vec!["2030-01-01T00:00:00", "2031-01-01T05:30:01Z"]).prop_map(moment);
+    let range = (0..3_000_i32, 0..9_i32).prop_map(|(from, length)| {
+        let first = jiff::civil::date(2026, 1, 1).checked_add(jiff::Span::new().days(from)).unwrap();
+        DayRange { first, last: first.checked_add(jiff::Span::new().days(length)).unwrap() }
+    });
+    let calendar = vec(range, 0..6).prop_map(|exclude| Days { exclude, include: Vec::new() });
+    let daily = (0..86_400_u32, 1..=86_400_u32, 1..0x80_u8)
+        .prop_filter("not empty", |(from, to, _)| from != to)
+        .prop_map(|(from, to, days)| Blackout::Daily { from, to, days: Weekdays(days) });
+    let span = Just(Blackout::Span { from: moment("2027-06-18T00:00:00"), to: moment("2027-06-19T00:00:00Z") });
+    let blackouts = vec(prop_oneof![3 => daily, 1 => span], 0..2);
+    (option::of(starts_at), option::of(ends_at), option::of(calendar), blackouts, prop_oneof![Just(0), 1..86_400_000_u64]).prop_map(
+        |(starts_at, ends_at, calendar, blackouts, jitter)| Timing { starts_at, ends_at, calendar, blackouts, jitter: Millis(jitter) },
+    )
+}
+
+fn timing_of(trigger: &Trigger, timing: Timing) -> Timing {
+    let Timing { starts_at, ends_at, jitter, .. } = timing;
+    match trigger {
+        Trigger::Cron(_) => timing,
+        Trigger::FixedRate(_) => Timing { starts_at, ends_at, jitter, ..Timing::default() },
+        Trigger::FixedDelay(_) => Timing { starts_at, ends_at, ..Timing::default() },
+        Trigger::Delay(_) | Trigger::Manual => Timing::default(),
+    }
 }
 
 fn handler() -> impl Strategy<Value = Handler> {
@@ -154,13 +187,28 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    (name(), trigger(), handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
-        |(name, trigger, handler, (description, owner, payload), (enabled, idempotent, queueing), misfire, concurrency, retry, timeout)| {
+    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()]).prop_map(|(trigger, timing)| {
+        let timing = timing_of(&trigger, timing);
+        (trigger, timing)
+    });
+    (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
+        |(
+            name,
+            (trigger, timing),
+            handler,
+            (description, owner, payload),
+            (enabled, idempotent, queueing),
+            misfire,
+            concurrency,
+            retry,
+            timeout,
+        )| {
             let (priority, rate, routing) = queueing;
             let (retry, (mut on, budget, downstream, breaker)) = retry;
             on.exit_codes = on.exit_codes.filter(|_| matches!(handler, Handler::Command(_)));
             let circuit_breaker = breaker.filter(|_| downstream.is_some());
             let mut spec = TaskSpec {
+                timing,
                 description,
                 owner,
                 payload,
