@@ -24,3 +24,4 @@ pub mod scheduler;
 pub mod time;
 pub mod wheel;
 pub mod worker;
+pub mod workflow;

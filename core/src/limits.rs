@@ -54,6 +54,15 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 /// Workers that an instance may lose before it is quarantined, where the task doesn't say.
 pub const MAX_LOSSES_DEFAULT: u32 = 3;
 
+/// Most nodes of a workflow.
+pub const WORKFLOW_NODES_MAX: usize = 10_000;
+/// Most edges of a workflow.
+pub const WORKFLOW_EDGES_MAX: usize = 100_000;
+/// Most nodes of a cycle that an error names; of a longer one it names the beginning.
+pub const WORKFLOW_CYCLE_NAMED_MAX: usize = 16;
+/// Most of a value that did not meet a condition that is kept with the reason, in bytes.
+pub const CONDITION_FOUND_BYTES_MAX: usize = 128;
+
 /// A fire time that is later than this when its owner sees it has been missed; one that is less late is just late.
 pub const MISFIRE_THRESHOLD: Millis = Millis::from_secs(5);
 
@@ -84,5 +93,8 @@ const _: () = assert!(PARTITION_LEASE_MARGIN.0 * 3 <= PARTITION_LEASE.0, "a leas
 const _: () = assert!(OUTPUT_BYTES_MAX + PROGRESS_ROW_BYTES <= PROGRESS_BYTES_MAX, "the longest output has its turn");
 const _: () = assert!(PROGRESS_BYTES_MAX <= PROGRESS_PENDING_BYTES_MAX, "what one worker may tell finds room");
 const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);
+const _: () = assert!(WORKFLOW_EDGES_MAX < u32::MAX as usize, "edges and nodes are counted in 32 bits");
+const _: () = assert!(WORKFLOW_NODES_MAX <= WORKFLOW_EDGES_MAX, "each node may have an upstream");
+const _: () = assert!(CONDITION_FOUND_BYTES_MAX * 2 < DETAIL_BYTES_MAX, "a reason with a found value fits into a transition's detail");
 const _: () = assert!(CATCH_UP_DEFAULT <= CATCH_UP_MAX);
 const _: () = assert!(MAX_QUEUE_DEFAULT <= MAX_QUEUE_MAX);
