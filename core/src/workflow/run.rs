@@ -169,7 +169,8 @@ struct Node {
 
 /// One run through a graph. It is handed the graph with each call, so that all runs of a workflow share one; it must be the same each time.
 ///
-/// What an ended node costs is its own edges, and those of the nodes that are skipped in consequence.
+/// What an ended node costs is its own edges, and those of the nodes that are skipped in consequence. Only what ends the whole run goes
+/// through all nodes, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     nodes: Vec<Node>,
