@@ -29,3 +29,4 @@ pub mod scheduler;
 pub mod time;
 pub mod wheel;
 pub mod worker;
+pub mod workflow;

@@ -110,6 +110,14 @@ pub const TAGS_MAX: usize = 32;
 pub const TAG_BYTES_MAX: usize = 128;
 /// Longest version of a worker program, in bytes.
 pub const WORKER_VERSION_BYTES_MAX: usize = 64;
+/// Most nodes of a workflow.
+pub const WORKFLOW_NODES_MAX: usize = 10_000;
+/// Most edges of a workflow.
+pub const WORKFLOW_EDGES_MAX: usize = 100_000;
+/// Most nodes of a cycle that an error names; of a longer one it names the beginning.
+pub const WORKFLOW_CYCLE_NAMED_MAX: usize = 16;
+/// Most of a value that did not meet a condition that is kept with the reason, in bytes.
+pub const CONDITION_FOUND_BYTES_MAX: usize = 128;
 
 /// A fire time that is later than this when its owner sees it has been missed; one that is less late is just late.
 pub const MISFIRE_THRESHOLD: Millis = Millis::from_secs(5);
@@ -145,5 +153,8 @@ const _: () = assert!(RATE_PER_MIN.0 <= RATE_PER_MAX.0);
 const _: () = assert!(RATE_PER_MAX.0 / RATE_PARTS >= 1, "starts of one moment are remembered as one");
 const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);
 const _: () = assert!(RETRY_AFTER_MAX.0 <= DELAY_MAX.0 && BREAKER_TIME_MAX.0 <= DELAY_MAX.0);
+const _: () = assert!(WORKFLOW_EDGES_MAX < u32::MAX as usize, "edges and nodes are counted in 32 bits");
+const _: () = assert!(WORKFLOW_NODES_MAX <= WORKFLOW_EDGES_MAX, "each node may have an upstream");
+const _: () = assert!(CONDITION_FOUND_BYTES_MAX * 2 < DETAIL_BYTES_MAX, "a reason with a found value fits into a transition's detail");
 const _: () = assert!(CATCH_UP_DEFAULT <= CATCH_UP_MAX);
 const _: () = assert!(MAX_QUEUE_DEFAULT <= MAX_QUEUE_MAX);
