@@ -10,6 +10,7 @@ mod calls;
 pub mod check;
 pub mod draw;
 pub mod faults;
+pub mod features;
 pub mod files;
 pub mod history;
 pub mod load;

@@ -1,7 +1,7 @@
 //! How much work a plan's tasks are, and how long a world that has healed needs to settle.
 
 use punctual_core::cron::Series;
-use punctual_core::definition::{Blocking, TaskDefinition, TimeoutAction, Trigger};
+use punctual_core::definition::{Blocking, Sharding, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_spec::decode;
@@ -54,7 +54,7 @@ impl Load {
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1),
             usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
-            attempts_per_mille: attempts_per_mille(retry.max_attempts, handler),
+            attempts_per_mille: attempts_per_mille(retry.max_attempts, handler).saturating_mul(shards(&definition)),
             max_running: u64::from(policies.concurrency.max_running),
             max_queue: match policies.concurrency.blocking {
                 Blocking::Queue { max_queue } => u64::from(max_queue),
@@ -75,6 +75,15 @@ impl Load {
     fn backlog(&self, submissions: u64, ms: u64) -> u64 {
         let fired = self.interval_ms.map_or(1, |interval_ms| ms / interval_ms.max(1) + 1);
         self.max_queue.saturating_add(self.max_running).min(fired.saturating_add(submissions))
+    }
+}
+
+/// Into how many instances a firing is divided.
+fn shards(definition: &TaskDefinition) -> u64 {
+    match &definition.policies.sharding {
+        Sharding::None => 1,
+        Sharding::Count(count) => u64::from(*count),
+        Sharding::Keys(keys) => keys.len() as u64,
     }
 }
 

@@ -14,6 +14,7 @@ use punctual_spec::spec::{
     Backoff, Band, Concurrency, CronTrigger, CustomHandler, Dialect, Factor, Gap, Handler, Jitter, Misfire, MisfireAction, Overlap, Retry,
     TaskSpec, Timeout, TimeoutAction, Trigger, WhenFull,
 };
+use punctual_spec::timing::Timing;
 use punctual_spec::zones::Zones;
 use serde_json::Value;
 
@@ -268,7 +269,10 @@ fn edited(draw: &mut Draw, before: &Value, takes_ms: u64) -> Value {
     let Ok(mut spec) = spec(before) else { return before.clone() };
     match draw.below(3) {
         0 => spec.enabled = !spec.enabled,
-        1 => spec.trigger = draw_trigger(draw).1,
+        1 => {
+            spec.trigger = draw_trigger(draw).1;
+            spec.timing = Timing::default();
+        }
         _ => draw_policies(draw, &mut spec, takes_ms),
     }
     document(spec)

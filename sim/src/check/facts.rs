@@ -11,7 +11,7 @@ use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, Version, WorkerId};
 use punctual_core::inbox::Notice;
 use punctual_core::instance::{InstanceRow, Part, State};
-use punctual_core::occurrence::Occurrence;
+use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
 use rustc_hash::FxHashMap;
@@ -418,8 +418,11 @@ impl<'a> Facts<'a> {
                     outcome: Fired::Instance(row),
                 });
             }
-            // Version 0 stands for triggers of tasks that are not there.
-            for occurrence in commit.batch.occurrences.iter().filter(|occurrence| occurrence.version != Version(0)) {
+            // Version 0 stands for triggers of tasks that are not there; and the end of another task is no fire time of this one's trigger.
+            let is_own = |occurrence: &&Occurrence| {
+                occurrence.version != Version(0) && !matches!(occurrence.outcome, Outcome::Disabled | Outcome::ChainTooLong)
+            };
+            for occurrence in commit.batch.occurrences.iter().filter(is_own) {
                 self.fires.push(Fire {
                     task: occurrence.task,
                     version: occurrence.version,

@@ -172,7 +172,7 @@ impl World {
                 Some(_) => HANDLERS.iter().map(|name| Arc::from(*name)).collect(),
                 None => vec![Arc::from("command")],
             },
-            traits: Default::default(),
+            traits: crate::features::traits(worker),
         };
         node.node = Some(WorkerNode::new(config, Monotonic(self.time)));
         node.timeout = node.node.as_ref().and_then(|node| node.poll_timeout()).map(|at| at.0);

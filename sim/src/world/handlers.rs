@@ -66,7 +66,7 @@ impl Executor for Handlers {
             }
             running.end = Some(end);
             drop(running);
-            Ended { end, code: None, detail: detail.map(Arc::from), output: Output::default(), retry_after: None }
+            Ended { end, code: None, detail: detail.map(Arc::from), output: Output::default(), result: None, retry_after: None }
         }
     }
 }

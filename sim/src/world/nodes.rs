@@ -241,7 +241,7 @@ async fn run_worker(env: Arc<Env>, node: Arc<Node>, index: usize, life: u64) {
         life: WorkerLife(life),
         slots: env.plan.shape.slots,
         handlers: HANDLERS.iter().map(|name| Arc::from(*name)).collect(),
-        traits: Default::default(),
+        traits: crate::features::traits(index),
     };
     let handlers = Arc::new(Handlers { env: env.clone(), index, life });
     let clock = Arc::new(NodeClock { env: env.clone(), who });

@@ -1,0 +1,136 @@
+//! What only some tasks have: shards, chains, rates, routing, levels, refined triggers, breakers and budgets.
+//!
+//! Drawn behind the tasks and from a stream of its own, and in part of the plans only: what else a seed draws stays as it is. All of it is
+//! such that a healed world comes to rest: rates are above what is needed, what workers are asked for one of them always has, and nothing
+//! is left out after the healing.
+
+use std::sync::Arc;
+
+use punctual_core::routing::{WorkerTraits, WorkerVersion};
+use punctual_core::time::Millis;
+use punctual_spec::spec::{After, CircuitBreaker, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, Trigger};
+use punctual_spec::timing::{Blackout, Moment, Timing};
+
+use crate::draw::Draw;
+use crate::plan::{STARTS_AT, TaskPlan};
+use crate::workload::{document, spec};
+
+/// Of a thousand plans so many have any of it.
+const PLANS_PER_MILLE: u64 = 700;
+/// What a shard of a drawn task takes at most, so that its firing is no more work than it was.
+const SHARD_TAKES_MS: u64 = 500;
+/// What an instance takes at most that fires after another one: its load is not accounted for.
+const CHAINED_TAKES_MS: u64 = 300;
+/// The tag that only some workers have; the first one always has it.
+const ZONE: (&str, &str) = ("zone", "a");
+
+/// What the worker of this number has, by which routing goes.
+pub fn traits(worker: usize) -> WorkerTraits {
+    let zone = if worker.is_multiple_of(2) { ZONE.1 } else { "b" };
+    WorkerTraits {
+        tags: vec![Arc::from(format!("{}={zone}", ZONE.0))],
+        version: WorkerVersion::parse(&format!("1.{worker}.0")).ok(),
+        reserved: [0, 0],
+    }
+}
+
+/// Whether a worker has all that a task asks for.
+pub(crate) fn fits(worker: usize, routing: &punctual_core::routing::Routing) -> bool {
+    let own = traits(worker);
+    routing.tags.iter().all(|tag| own.tags.contains(tag))
+        && routing.min_worker_version.as_ref().is_none_or(|least| own.version.as_ref().is_some_and(|version| version.is_at_least(least)))
+}
+
+/// Gives drawn tasks what only some have.
+pub fn draw_features(draw: &mut Draw, tasks: &mut [TaskPlan]) {
+    if !draw.chance(PLANS_PER_MILLE) {
+        return;
+    }
+    let names: Vec<_> = tasks.iter().filter_map(|task| spec(&task.document).ok()).map(|spec| spec.name).collect();
+    for index in 0..tasks.len() {
+        // A flood is what it is.
+        if names[index] == "flooded" {
+            continue;
+        }
+        draw_of_task(draw, &mut tasks[index], &names[..index]);
+    }
+}
+
+fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
+    let Ok(mut spec) = spec(&task.document) else { return };
+    if draw.chance(200) && !earlier.is_empty() {
+        // Only after one before it in the list: no ring.
+        let on = *draw.pick(&[On::Success, On::Success, On::Failure, On::Any]);
+        spec.after = vec![After { task: draw.pick(earlier).clone(), on }];
+        limit(&mut task.handler.takes_ms, CHAINED_TAKES_MS);
+    }
+    if draw.chance(150) {
+        let count = draw.between(2, 4) as u32;
+        spec.shards = match draw.chance(500) {
+            true => Shards::Count(count),
+            false => Shards::Keys((0..count).map(|index| format!("key {index}")).collect()),
+        };
+        limit(&mut task.handler.takes_ms, SHARD_TAKES_MS);
+    }
+    if draw.chance(150) {
+        spec.rate_limit = Some(RateLimit { starts: draw.between(2, 4) as u32, per: Millis(*draw.pick(&[500, 1_000])) });
+    }
+    if draw.chance(200) {
+        let strategy = *draw.pick(&[RoutingStrategy::RoundRobin, RoutingStrategy::Random, RoutingStrategy::Hash]);
+        let mut routing = Routing { strategy, ..Routing::default() };
+        match draw.below(3) {
+            0 => _ = routing.tags.insert(ZONE.0.to_owned(), ZONE.1.to_owned()),
+            1 => routing.min_worker_version = Some("1.0.0".to_owned()),
+            _ => {}
+        }
+        spec.routing = routing;
+    }
+    if draw.chance(300) {
+        spec.priority = Priority { level: draw.between(0, 9) as u32, ..spec.priority };
+    }
+    if draw.chance(250) {
+        spec.timing = draw_timing(draw, &spec.trigger);
+    }
+    if draw.chance(400)
+        && let Some(downstream) = &task.handler.downstream
+    {
+        spec.downstream = Some(downstream.clone());
+        spec.circuit_breaker = Some(CircuitBreaker {
+            failures: draw.between(2, 5) as u32,
+            within: Millis::from_secs(60),
+            open: Millis(*draw.pick(&[500, 2_000])),
+        });
+    }
+    if draw.chance(100) && spec.retry.max_attempts.is_some() {
+        spec.retry.budget = Some(RetryBudget { min_per_minute: draw.between(1, 10) as u32, ..RetryBudget::default() });
+    }
+    task.document = document(spec);
+}
+
+/// A trigger that is refined, as far as it can be.
+fn draw_timing(draw: &mut Draw, trigger: &Trigger) -> Timing {
+    let mut timing = Timing::default();
+    match trigger {
+        Trigger::Cron(_) if draw.chance(500) => {
+            // Over before any world has healed.
+            let from = draw.between(20, 60);
+            let (from, to) = (moment(from), moment(from + draw.between(10, 50)));
+            timing.blackouts = vec![Blackout::Span { from, to }];
+        }
+        Trigger::Cron(_) => timing.jitter = Millis::from_secs(draw.between(1, 4)),
+        Trigger::FixedRate(interval) if draw.chance(500) => timing.jitter = Millis((interval.0 / 2).min(4_000)),
+        Trigger::FixedRate(_) | Trigger::FixedDelay(_) => timing.starts_at = Some(moment(draw.between(5, 40))),
+        Trigger::Delay(_) | Trigger::Manual => {}
+    }
+    timing
+}
+
+/// So many seconds after a plan's beginning.
+fn moment(secs: u64) -> Moment {
+    let second = STARTS_AT / 1_000 + secs as i64;
+    Moment::Instant(jiff::Timestamp::from_second(second).expect("a plan begins in this century"))
+}
+
+fn limit(takes_ms: &mut (u64, u64), most: u64) {
+    *takes_ms = (takes_ms.0.min(most), takes_ms.1.min(most));
+}
