@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use punctual_core::protocol::End;
 use punctual_sim::behaviour::{Behaviours, HANG_STEP_MS, end_of};
+use punctual_sim::features;
 use punctual_sim::plan::{HandlerPlan, Plan};
 use punctual_worker::{HandlerError, TaskContext, Worker};
 use serde_json::Value;
@@ -76,7 +78,18 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let plan: Plan = serde_json::from_str(&std::fs::read_to_string(&arguments.plan)?)?;
     let account = Account::open(&arguments.account)?;
     let handlers = Arc::new(Handlers { behaviours: Behaviours::new(&plan), life: arguments.life, forecast: arguments.forecast, account });
+    // w1 is the first.
+    let number = arguments.name.strip_prefix('w').and_then(|number| number.parse::<usize>().ok()).and_then(|number| number.checked_sub(1));
+    let number = number.with_context(|| format!("{} is not a worker of a plan", arguments.name))?;
     let mut builder = Worker::builder().name(arguments.name).slots(arguments.slots);
+    let traits = features::traits(number);
+    for tag in &traits.tags {
+        let (key, value) = tag.split_once('=').context("a tag has a key and a value")?;
+        builder = builder.tag(key, value);
+    }
+    if let Some(version) = &traits.version {
+        builder = builder.version(version.to_string());
+    }
     for server in arguments.servers {
         builder = builder.server(server);
     }

@@ -107,7 +107,7 @@ use Flaw::{Core, Store};
 /// The bank.
 pub const BANK: &[Row] = &[
     row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(10007),
-    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(10072),
+    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(23),
     row(Core(Guard::SpeakAfterCommit), &["speak.after_commit"]).known(1),
     row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(6),
     row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"])
@@ -123,15 +123,15 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(20),
     row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
-    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(10001),
+    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(0),
     row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
-    row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(10001),
+    row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(0),
     row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
     row(Core(Guard::BackoffCapped), &["retry.bounded"]).known(10005),
     row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(10003),
     row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]).known(10001),
     row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
-    row(Core(Guard::RateLimit), &["rate.held"]).known(1),
+    row(Core(Guard::RateLimit), &["rate.held"]).known(50),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)
