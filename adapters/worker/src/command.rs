@@ -180,7 +180,7 @@ impl Prepared {
         match file.read() {
             Ok(result) => Ended { result, ..ended },
             Err(reason) => {
-                let detail = format!("it has no result: the file that {} names {reason}", result_file::RESULT);
+                let detail = format!("no result: its {} {reason}", result_file::RESULT);
                 Ended { detail: Some(crate::cut_detail(&detail)), ..ended }
             }
         }

@@ -149,7 +149,7 @@ impl ResultFile {
         &self.path
     }
 
-    /// What the command has written: `None` where that is nothing, or why it can't be taken, in words that follow `it`.
+    /// What the command has written: `None` where that is nothing, or why it can't be taken, in words that follow the file's name.
     pub(crate) fn read(&self) -> Result<Option<Arc<str>>, String> {
         // Neither a link to somewhere else nor a pipe that nobody writes into.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
