@@ -154,7 +154,7 @@ async fn print<S: Catalog>(store: Arc<S>, console: Console, mut news: mpsc::Rece
             }
             News::Committed(batch) => {
                 for row in batch.inserts.iter().chain(batch.updates.iter().map(|update| &update.row)) {
-                    if let Some(what) = describe(row) {
+                    if let Some(what) = describe(row).map(|what| shard_of(row) + &what) {
                         let name = names.of(row.task).await;
                         let at = clock_time(row);
                         text.push_str(&format!("  {at}  {name:<24}  {:<9}  {what}\n", row.id.to_string()));
@@ -195,16 +195,27 @@ fn clock_time(row: &InstanceRow) -> String {
     format!("{:<12}", at.split('T').nth(1).unwrap_or(&at).trim_end_matches('Z'))
 }
 
+/// Which shard it is that a line is about, in front of what it says.
+fn shard_of(row: &InstanceRow) -> String {
+    let (Some(index), Some(links)) = (row.part.shard_index(), &row.links) else { return String::new() };
+    let key = links.shard_key.as_deref().map(|key| format!(", {}", one_line(key))).unwrap_or_default();
+    format!("shard {} of {}{key}: ", index + 1, links.shards)
+}
+
 /// What the last transition means to a person; nothing for those that only lead from one to the next.
 fn describe(row: &InstanceRow) -> Option<String> {
     let last = row.transitions.last()?;
     let attempt = if row.attempt > 1 { format!(" (attempt {})", row.attempt) } else { String::new() };
     let detail = last.detail.as_deref().map(|detail| format!(": {}", one_line(detail))).unwrap_or_default();
     let took = || {
-        let begun = row.transitions.iter().rev().find(|transition| matches!(transition.cause, Cause::Started | Cause::Assigned));
+        let begun =
+            row.transitions.iter().rev().find(|transition| matches!(transition.cause, Cause::Started | Cause::Assigned | Cause::Divided));
         begun.map_or(0, |begun| last.at.since(begun.at).0)
     };
     Some(match last.to {
+        State::Running if last.cause == Cause::Divided => {
+            format!("divided into {} shards, fire time {}", row.links.as_ref().map_or(0, |links| links.shards), row.fire_time)
+        }
         State::Created | State::Running => return None,
         State::Waiting => match row.due_at {
             Some(due) => format!("waits until {due}"),

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use punctual_core::chains::{self, ChainProblem, Edge};
 use punctual_core::definition::TaskDefinition;
+use punctual_core::limits::REFERENCES_MAX;
 use saphyr_parser::Event;
 
 use crate::fields;
@@ -116,12 +118,14 @@ pub fn read_text(name: &str, text: &str, zones: &Zones) -> Result<TaskFile, Prob
         defaults_node: None,
         refused_defaults: HashSet::new(),
         lines_by_name: HashMap::new(),
+        chains: Vec::new(),
         tasks: Vec::new(),
     };
     if let Err(flaw) = reading.file() {
         reading.cursor.add_flaw(flaw);
     }
     reading.take_flaws();
+    reading.check_chains();
     let Reading { mut cursor, tasks, .. } = reading;
     if cursor.problems.is_empty() {
         return Ok(TaskFile { tasks });
@@ -144,8 +148,19 @@ struct Reading<'a> {
     /// What was found wrong with the defaults: said once, not for each task.
     refused_defaults: HashSet<(u32, u32, Code)>,
     lines_by_name: HashMap<String, u32>,
+    chains: Vec<Written>,
     tasks: Vec<FileTask>,
 }
+
+/// An edge of the file, and where it is written.
+struct Written {
+    edge: Edge,
+    path: FieldPath,
+    place: Place,
+}
+
+/// How many tasks of a ring are named.
+const RING_NAMES_MAX: usize = 8;
 
 const NO_TASKS: &str = "write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md";
 
@@ -284,6 +299,7 @@ impl<'a> Reading<'a> {
         let Some((spec, rehearsal)) = spec else { return };
         match spec.to_definition(self.zones) {
             Ok(definition) if self.cursor.problems.is_empty() => {
+                self.note_chains(&spec, node);
                 self.tasks.push(FileTask { spec, definition: Arc::new(definition), rehearsal, line: entry_place.line });
             }
             Ok(_) => {}
@@ -312,27 +328,84 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Finds out where what is wrong was written: in the task, else in the defaults.
+    /// Finds out where what is wrong was written.
     fn place_finding(&mut self, finding: Finding, node: &Node) {
-        let (place, depth) = locate(node, &finding.path);
-        let in_defaults = self.defaults_node.as_ref().map(|node| locate(node, &finding.path)).filter(|(_, at)| *at > depth);
+        let (place, path, is_default) = self.written_at(&finding.path, node);
+        if is_default && !self.refused_defaults.insert((place.line, place.column, finding.code)) {
+            return;
+        }
+        self.cursor.add(place, Finding { path, ..finding });
+    }
+
+    /// Where what a path leads to was written: in the task, else in the defaults; the path from the top of the file, and whether it is in the
+    /// defaults.
+    fn written_at(&self, in_task: &FieldPath, node: &Node) -> (Place, FieldPath, bool) {
+        let (place, depth) = locate(node, in_task);
+        let in_defaults = self.defaults_node.as_ref().map(|node| locate(node, in_task)).filter(|(_, at)| *at > depth);
         let (place, mut path) = match in_defaults {
-            Some((place, _)) => {
-                if !self.refused_defaults.insert((place.line, place.column, finding.code)) {
-                    return;
-                }
-                (place, FieldPath::of(&["defaults"]))
-            }
+            Some((place, _)) => (place, FieldPath::of(&["defaults"])),
             None => (place, self.cursor.path.clone()),
         };
-        path.0.extend(finding.path.0.iter().cloned());
-        self.cursor.add(place, Finding { path, ..finding });
+        path.0.extend(in_task.0.iter().cloned());
+        (place, path, in_defaults.is_some())
+    }
+
+    /// Keeps after which tasks a task is to fire, for when all are known.
+    fn note_chains(&mut self, spec: &TaskSpec, node: &Node) {
+        for (index, after) in spec.after.iter().enumerate() {
+            let in_task = FieldPath::of(&["after"]).index(index);
+            let (place, path, _) = self.written_at(&in_task, node);
+            let edge = Edge { after: Arc::from(after.task.as_str()), task: Arc::from(spec.name.as_str()) };
+            self.chains.push(Written { edge, path, place });
+        }
+    }
+
+    /// What is wrong with the chains of the file by themselves. A task that is not in the file may be elsewhere.
+    fn check_chains(&mut self) {
+        if !self.cursor.problems.is_empty() {
+            return;
+        }
+        let edges: Vec<_> = self.chains.iter().map(|written| written.edge.clone()).collect();
+        for problem in chains::problems(&edges, |_| true) {
+            let of_ring: HashSet<(&str, &str)> = match &problem {
+                ChainProblem::Cycle { path } => path.windows(2).map(|step| (&*step[0], &*step[1])).collect(),
+                _ => HashSet::new(),
+            };
+            let is_part = |edge: &Edge| match &problem {
+                ChainProblem::Cycle { .. } => of_ring.contains(&(&*edge.after, &*edge.task)),
+                ChainProblem::TooMany { after, .. } => *after == edge.after,
+                ChainProblem::NoSuchTask(missing) => missing == edge,
+            };
+            // The one that is written last closes the ring, or is one too many.
+            let Some(written) = self.chains.iter().rev().find(|written| is_part(&written.edge)) else { continue };
+            if let Some(finding) = chain_finding(&problem, &written.path) {
+                self.cursor.add(written.place, finding);
+            }
+        }
     }
 
     fn take_flaws(&mut self) {
         for flaw in std::mem::take(&mut self.reader.flaws) {
             self.cursor.add_flaw(flaw);
         }
+    }
+}
+
+/// A problem of chains as a finding; `None` where a file alone doesn't tell.
+fn chain_finding(problem: &ChainProblem, path: &FieldPath) -> Option<Finding> {
+    match problem {
+        ChainProblem::Cycle { path: ring } => {
+            let shown = ring.iter().take(RING_NAMES_MAX).map(|name| quoted(name)).collect::<Vec<_>>().join(", then ");
+            let end = if ring.len() > RING_NAMES_MAX { format!(" and so on, {} tasks", ring.len() - 1) } else { String::new() };
+            let message = format!("these tasks would fire each other for ever: {shown}{end}");
+            Some(Finding::new(Code::ChainCycle, path.clone(), message).help("take one of them out of another one's `after`"))
+        }
+        ChainProblem::TooMany { after, count } => {
+            let message = format!("{count} tasks would fire after {}", quoted(after));
+            let help = format!("at most {REFERENCES_MAX}; let some of them fire after another one of them");
+            Some(Finding::new(Code::ChainFan, path.clone(), message).help(help))
+        }
+        ChainProblem::NoSuchTask(_) => None,
     }
 }
 

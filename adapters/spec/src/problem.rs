@@ -85,6 +85,10 @@ codes! {
     WorkerVersion = "PUN-142",
     /// Not the name of a worker.
     WorkerName = "PUN-143",
+    /// Tasks would fire each other for ever.
+    ChainCycle = "PUN-152",
+    /// More tasks would fire after one than may.
+    ChainFan = "PUN-153",
 }
 
 impl fmt::Display for Code {

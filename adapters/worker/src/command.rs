@@ -6,6 +6,9 @@
 //!
 //! The run is over when the program has ended. What it left in its group is killed then; what is in the pipe by then is captured, and a
 //! process that has left the group (`setsid`) and holds the pipe open is not waited for.
+//!
+//! What a program that succeeds has written into the file that `PUNCTUAL_RESULT` names is its result. Where that can't be taken, it has
+//! succeeded all the same: to run it again would have its effect again.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
@@ -27,6 +30,7 @@ use tokio::sync::watch;
 
 use crate::output::{Capture, Shared};
 use crate::process::Leader;
+use crate::result_file::{self, ResultFile, Results};
 use crate::user::{self, RunAs, UserError};
 use crate::{failed, failed_for_good, orphans};
 
@@ -42,11 +46,12 @@ const SHOWN_BYTES_MAX: usize = 256;
 pub(crate) struct CommandWorld {
     owner: String,
     worker: String,
+    results: Results,
 }
 
 impl CommandWorld {
     pub(crate) fn new(worker: &str, marker: &str) -> Self {
-        CommandWorld { owner: orphans::owner_value(marker), worker: worker.to_owned() }
+        CommandWorld { owner: orphans::owner_value(marker), worker: worker.to_owned(), results: Results::default() }
     }
 }
 
@@ -74,7 +79,7 @@ pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop:
     let (status, stopped) = running.follow(input.as_bytes(), &mut stop).await;
     let output = std::mem::take(&mut *running.capture.lock()).finish();
     match status {
-        Ok(status) => Ended { output, ..judge(status, &config.success_codes, stopped) },
+        Ok(status) => prepared.with_result(Ended { output, ..judge(status, &config.success_codes, stopped) }),
         Err(error) => Ended { output, ..failed(format!("how the program ended can't be told: {error}")) },
     }
 }
@@ -84,6 +89,8 @@ struct Prepared {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
+    /// Where its result goes; `None`: this machine has no room for one.
+    result: Option<ResultFile>,
     /// For messages.
     program: String,
 }
@@ -116,6 +123,7 @@ impl Prepared {
 
         let own = env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().starts_with(b"PUNCTUAL_"));
         let mut environment: Vec<(OsString, OsString)> = own.collect();
+        let mut other_account = None;
         if let Some(user) = &config.user {
             match user::resolve(user).await {
                 Ok(RunAs::Myself) => {}
@@ -131,6 +139,7 @@ impl Prepared {
                     let of_the_user =
                         [("HOME", &account.home), ("SHELL", &account.shell), ("USER", &account.name), ("LOGNAME", &account.name)];
                     environment.extend(of_the_user.map(|(name, value)| (name.into(), value.into())));
+                    other_account = Some(account);
                 }
                 Err(error @ UserError::Database(_)) => return Err(failed(error.to_string())),
                 Err(error) => return Err(failed_for_good(error.to_string())),
@@ -138,7 +147,12 @@ impl Prepared {
         }
         environment.extend(config.env.iter().map(|(name, value)| (name.into(), value.into())));
         environment.extend(about_attempt(world, assignment));
-        Ok(Prepared { arguments, environment, directory, program: shown(&program.to_string_lossy()) })
+        let placed = world.results.place(other_account.as_ref()).await;
+        let result = placed
+            .inspect_err(|error| tracing::warn!(%error, "commands get no {}: no folder for it can be made", result_file::RESULT))
+            .ok();
+        environment.extend(result.iter().map(|file| (result_file::RESULT.into(), file.path().into())));
+        Ok(Prepared { arguments, environment, directory, result, program: shown(&program.to_string_lossy()) })
     }
 
     fn start(&self, no_input: bool) -> io::Result<Running> {
@@ -158,6 +172,18 @@ impl Prepared {
 
     fn path(&self) -> Option<&OsStr> {
         self.environment.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str())
+    }
+
+    /// The end of the program, with its result where it has one.
+    fn with_result(&self, ended: Ended) -> Ended {
+        let Some(file) = self.result.as_ref().filter(|_| ended.end == End::Succeeded) else { return ended };
+        match file.read() {
+            Ok(result) => Ended { result, ..ended },
+            Err(reason) => {
+                let detail = format!("no result: its {} {reason}", result_file::RESULT);
+                Ended { detail: Some(crate::cut_detail(&detail)), ..ended }
+            }
+        }
     }
 
     /// Why the program could not be started, and what to do.
@@ -223,18 +249,21 @@ async fn check_directory(directory: &Path) -> Result<(), Ended> {
 
 /// What the program is told about the attempt.
 fn about_attempt(world: &CommandWorld, assignment: &Assignment) -> impl Iterator<Item = (OsString, OsString)> {
-    [
+    let of_all = [
         ("PUNCTUAL_INSTANCE", assignment.instance.to_string()),
         ("PUNCTUAL_ATTEMPT", assignment.attempt.to_string()),
         ("PUNCTUAL_FENCE", assignment.fence.to_string()),
         ("PUNCTUAL_KEY", assignment.idempotency_key()),
         ("PUNCTUAL_TASK", assignment.task_name.replace('\0', "\u{fffd}")),
         ("PUNCTUAL_FIRE_TIME", assignment.fire_time.to_string()),
+        ("PUNCTUAL_RUN", assignment.run.to_string()),
         ("PUNCTUAL_WORKER", world.worker.replace('\0', "\u{fffd}")),
         (orphans::OWNER, world.owner.clone()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.into(), value.into()))
+    ];
+    let shard = assignment.shard.as_ref();
+    let of_shards = shard.map(|shard| [("PUNCTUAL_SHARD", shard.index.to_string()), ("PUNCTUAL_SHARDS", shard.count.to_string())]);
+    let key = shard.and_then(|shard| shard.key.as_deref()).map(|key| ("PUNCTUAL_SHARD_KEY", key.replace('\0', "\u{fffd}")));
+    of_all.into_iter().chain(of_shards.into_iter().flatten()).chain(key).map(|(name, value)| (name.into(), value.into()))
 }
 
 /// A command that was started. Dropping it kills its process group.

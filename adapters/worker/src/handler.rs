@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use punctual_core::limits::OUTPUT_BYTES_MAX;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop, Window};
@@ -95,7 +95,12 @@ fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerErro
         Err(error) => (Ended { retry_after: error.retry_after, ..failed(&error.detail) }, String::new()),
         Ok(result) => match serde_json::to_string(&result) {
             Ok(text) if text == "null" => (succeeded(), String::new()),
-            Ok(text) if text.len() <= OUTPUT_BYTES_MAX / 2 => (succeeded(), text),
+            Ok(text) if text.len() <= RESULT_BYTES_MAX => (Ended { result: Some(Arc::from(text.as_str())), ..succeeded() }, text),
+            Ok(text) if text.len() <= OUTPUT_BYTES_MAX / 2 => {
+                let detail =
+                    format!("the result has {} bytes, and at most {RESULT_BYTES_MAX} can be handed on: it is output only", text.len());
+                (Ended { detail: Some(cut_detail(&detail)), ..succeeded() }, text)
+            }
             // It has happened: to fail now would make it happen again.
             Ok(text) => (
                 Ended { detail: Some(cut_detail("the result was too large to be kept")), ..succeeded() },

@@ -5,6 +5,8 @@
 //! where the task says. Root certificates are the system's; `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
 //!
 //! - An answer whose status is a success, read to its end or to the limit of what is kept: succeeded.
+//!   Its body is the result too, if it is JSON by its `Content-Type` and by itself and not larger than a result may be. An answer
+//!   is often larger, and meant for nobody: that is no finding.
 //! - An answer with another status, whichever: failed. Whether to call again is for the task's retry policy; what a 404 means, only its
 //!   author knows.
 //! - No answer, or one that breaks off: failed, with the reason. The call may have had its effect, so the server should go by the
@@ -19,9 +21,11 @@
 //! `redirects: any`.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use punctual_core::limits::OUTPUT_BYTES_MAX;
+use punctual_core::batch::Output;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
@@ -60,7 +64,7 @@ impl Clients {
         if known == 0 {
             tracing::warn!(unusable, errors = ?found.errors, "no root certificates: https calls will fail. Install ca-certificates, or set SSL_CERT_FILE");
         }
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
@@ -164,14 +168,7 @@ fn request(client: &Client, config: &HttpConfig, assignment: &Assignment) -> Res
         // The value may be a secret, so it isn't shown.
         headers.insert(header, HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name:?} is not allowed"))?);
     }
-    let about_attempt = [
-        ("punctual-instance", assignment.instance.to_string()),
-        ("punctual-attempt", assignment.attempt.to_string()),
-        ("punctual-fence", assignment.fence.to_string()),
-        ("punctual-fire-time", assignment.fire_time.to_string()),
-        ("idempotency-key", assignment.idempotency_key()),
-    ];
-    for (name, value) in about_attempt {
+    for (name, value) in about_attempt(assignment) {
         headers.insert(name, HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name:?} is not allowed"))?);
     }
 
@@ -180,6 +177,31 @@ fn request(client: &Client, config: &HttpConfig, assignment: &Assignment) -> Res
         request = request.body(body.to_owned());
     }
     request.build().map_err(|error| format!("the call can't be made: {}", error.without_url()))
+}
+
+/// What the server is told about the attempt.
+fn about_attempt(assignment: &Assignment) -> impl Iterator<Item = (&'static str, String)> {
+    let of_all = [
+        ("punctual-instance", assignment.instance.to_string()),
+        ("punctual-attempt", assignment.attempt.to_string()),
+        ("punctual-fence", assignment.fence.to_string()),
+        ("punctual-fire-time", assignment.fire_time.to_string()),
+        ("punctual-run", assignment.run.to_string()),
+        ("idempotency-key", assignment.idempotency_key()),
+    ];
+    let shard = assignment.shard.as_ref();
+    let of_shards = shard.map(|shard| [("punctual-shard", shard.index.to_string()), ("punctual-shards", shard.count.to_string())]);
+    let key = shard.and_then(|shard| shard.key.as_deref()).map(|key| ("punctual-shard-key", escaped(key)));
+    of_all.into_iter().chain(of_shards.into_iter().flatten()).chain(key)
+}
+
+/// A text as a header can hold it: percent-encoded but for visible ASCII.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'!'..=b'~' if byte != b'%' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
 }
 
 /// Reads an answer's body up to the limit, and leaves the rest unread, which closes the connection.
@@ -199,6 +221,7 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
         detail.push_str(&format!("; it asks to wait {}", punctual_spec::duration::format(wait)));
     }
 
+    let is_json = is_json(response.headers());
     let length = response.content_length();
     let mut capture = Capture::default();
     let mut received = 0_u64;
@@ -223,7 +246,22 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
             }
         }
     };
-    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result: None, retry_after }
+    let result = if succeeded && is_json { result_of(&output) } else { None };
+    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result, retry_after }
+}
+
+/// Whether an answer says that it is JSON: `application/json`, or another type that ends with `+json`.
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let media_type = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    media_type == "application/json" || media_type.ends_with("+json")
+}
+
+/// An answer in JSON as a result, where it is one: whole, not too long, and more than `null`.
+fn result_of(body: &Output) -> Option<Arc<str>> {
+    let text = std::str::from_utf8(&body.bytes).ok().filter(|_| body.dropped == 0)?.trim_ascii();
+    let is_one = text.len() <= RESULT_BYTES_MAX && text != "null" && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    is_one.then(|| Arc::from(text))
 }
 
 /// How long an answer asks to wait (RFC 9110, 10.2.3): seconds, or an instant. `None` where it doesn't say, or says what can't be read. An

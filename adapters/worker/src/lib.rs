@@ -30,6 +30,10 @@
 //! Output is captured up to [`OUTPUT_BYTES_MAX`](punctual_core::limits::OUTPUT_BYTES_MAX): of a command, which can't be stopped from
 //! writing, the beginning and the end; of an answer the beginning, after which the connection is closed and, where the length was not
 //! announced, only what had come is counted as dropped.
+//!
+//! An attempt that succeeds may have a result, which is kept with its instance and handed to those that come after it: what a command wrote
+//! into the file that `PUNCTUAL_RESULT` names, an answer in JSON, what a handler of your own returns; at most
+//! [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +49,7 @@ pub mod output;
 #[cfg(target_os = "linux")]
 mod proc;
 mod process;
+mod result_file;
 mod task_context;
 pub mod testing;
 mod user;
@@ -64,6 +69,7 @@ pub use handler::HandlerError;
 pub use http::{CONNECT_TIME_MAX, REDIRECTS_MAX};
 pub use orphans::{Orphan, end_orphans};
 pub use output::cut_detail;
+pub use punctual_core::protocol::Shard;
 pub use task_context::TaskContext;
 pub use worker::{Band, BuildError, Builder, TraitsError, VersionSyntax, Worker, WorkerVersion};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_core::batch::Output;
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
 use punctual_core::limits::OUTPUT_BYTES_MAX;
-use punctual_core::protocol::Assignment;
+use punctual_core::protocol::{Assignment, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Stop, Window, Written};
 use tokio::sync::watch;
@@ -106,6 +106,17 @@ impl TaskContext {
     /// The nominal instant that the instance belongs to.
     pub fn fire_time(&self) -> Timestamp {
         self.assignment.fire_time
+    }
+
+    /// 1, and one more for each time that somebody had the instance run again.
+    pub fn run(&self) -> u32 {
+        self.assignment.run
+    }
+
+    /// Which part of the work is this attempt's, where the task divides its firings: shard `index` of `count`, counted from 0, and its key
+    /// where the task names some. `None`: all of it.
+    pub fn shard(&self) -> Option<&Shard> {
+        self.assignment.shard.as_ref()
     }
 
     /// The payload as it came, JSON; `None`: there is none.

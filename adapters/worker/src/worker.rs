@@ -129,8 +129,9 @@ impl Builder {
         self
     }
 
-    /// A handler: a function of the attempt and its payload. A payload that it can't be read from fails the attempt for good; its result
-    /// becomes the attempt's output, as JSON.
+    /// A handler: a function of the attempt and its payload. A payload that it can't be read from fails the attempt for good. What it
+    /// returns becomes the attempt's output, as JSON, and its result, which tasks that fire after this one are given: where it has at most
+    /// [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes and is not `null`.
     pub fn handler<P, R, F, H>(mut self, name: &str, handler: H) -> Self
     where
         P: DeserializeOwned,

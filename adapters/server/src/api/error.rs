@@ -22,7 +22,7 @@ pub(crate) enum ApiError {
     NoSuchInstance { id: String },
     #[error("{field}: {problem}")]
     BadRequest { field: &'static str, problem: String },
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("{}", without_first_code(.0))]
     Chains(Vec<ChainProblem>),
     #[error("the idempotency key was used for another request; use a new one for a new request")]
     KeyTaken,
@@ -36,6 +36,34 @@ pub(crate) enum ApiError {
     Trouble { reason: Arc<str> },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Most problems of chains that are told at once.
+const CHAINS_TOLD_MAX: usize = 20;
+/// Most characters of one of them: a ring may have any length.
+const CHAIN_CHARS_MAX: usize = 1_000;
+
+/// What is wrong with how tasks would follow one another, a line for each problem, with its code.
+pub(crate) fn describe_chains(problems: &[ChainProblem]) -> String {
+    let told = problems.iter().take(CHAINS_TOLD_MAX).map(|problem| {
+        let text = problem.to_string();
+        match text.char_indices().nth(CHAIN_CHARS_MAX) {
+            Some((end, _)) => format!("{} ...", &text[..end]),
+            None => text,
+        }
+    });
+    let mut lines: Vec<String> = told.collect();
+    if problems.len() > CHAINS_TOLD_MAX {
+        lines.push(format!("and {} more", problems.len() - CHAINS_TOLD_MAX));
+    }
+    lines.join("\n")
+}
+
+/// The same for problem details, which have the first one's code in a field of its own.
+fn without_first_code(problems: &[ChainProblem]) -> String {
+    let text = describe_chains(problems);
+    let code = problems.first().map_or("", ChainProblem::code);
+    text.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).map_or(text.clone(), str::to_owned)
 }
 
 impl ApiError {
@@ -74,5 +102,25 @@ impl IntoResponse for ApiError {
         let status = self.status();
         let body = json!({ "type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "code": self.code(), "detail": self.to_string() });
         (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_core::chains::Edge;
+
+    use super::*;
+
+    #[test]
+    fn problems_of_chains_are_told_line_by_line_within_limits() {
+        let missing = |name: &str| ChainProblem::NoSuchTask(Edge { after: Arc::from(name), task: Arc::from("b") });
+        let ring = ChainProblem::Cycle { path: vec![Arc::from("ring"); 10_000] };
+        let told = ApiError::Chains(vec![missing("x"), ring.clone()]).to_string();
+        let lines: Vec<_> = told.lines().collect();
+        assert!(lines[0].starts_with("the task `b` is to fire after `x`"), "{told}");
+        assert!(lines[1].starts_with("PUN-152: ") && lines[1].ends_with(" ...") && lines[1].len() < 1_010, "{told}");
+        assert_eq!(ApiError::Chains(vec![ring]).code(), "PUN-152");
+        let told = describe_chains(&vec![missing("x"); 25]);
+        assert_eq!((told.lines().count(), told.lines().last()), (21, Some("and 5 more")));
     }
 }

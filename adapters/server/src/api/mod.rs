@@ -28,7 +28,7 @@ use punctual_spec::zones::Zones;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use error::ApiError;
+pub(crate) use error::{ApiError, describe_chains};
 
 use crate::applied::Applied;
 

@@ -38,13 +38,17 @@ fn next_fire(view: &TaskView, document: &Value, zones: &Zones) -> Option<Timesta
 /// An instance in a list.
 pub(crate) fn instance(view: &InstanceView) -> Value {
     let row = &view.row;
-    let last = row.transitions.last();
+    let (last, links) = (row.transitions.last(), row.links.as_deref());
     json!({
         "id": row.id.to_string(),
         "task": &*view.task_name,
         "version": row.version.0,
         "fire_time": row.fire_time.to_string(),
         "run": row.run,
+        "shard": shard(row),
+        "shards": links.map(|links| links.shards).filter(|_| row.has_parts()),
+        "parent": row.parent().map(|id| id.to_string()),
+        "caused_by": links.and_then(|links| links.cause).map(|id| id.to_string()),
         "origin": row.origin.name(),
         "state": row.state.name(),
         "cause": last.map(|last| last.cause.name()),
@@ -61,10 +65,17 @@ pub(crate) fn instance(view: &InstanceView) -> Value {
     })
 }
 
+/// Which shard an instance is, counted from 0; nothing where it is none.
+fn shard(row: &InstanceRow) -> Option<Value> {
+    let (index, links) = (row.part.shard_index()?, row.links.as_deref()?);
+    Some(json!({ "index": index, "count": links.shards, "key": links.shard_key.as_deref() }))
+}
+
 /// An instance with its whole story.
 pub(crate) fn instance_detail(view: &InstanceView) -> Value {
     let mut value = instance(view);
     value["payload"] = json!(view.row.payload.as_deref());
+    value["result"] = json!(view.row.result.as_deref());
     value["fence"] = json!(view.row.fence.to_string());
     value["transitions"] = view.row.transitions.iter().map(transition).collect();
     value["attempts"] = attempts(&view.row).iter().map(attempt).collect();

@@ -94,8 +94,7 @@ impl DevArgs {
         let by = Arc::from(format!("file {}", self.file.display()));
         let applied = store.apply(source, by, documents.collect(), false, clock.now().wall).await?;
         if !applied.refused.is_empty() {
-            let problems: Vec<_> = applied.refused.iter().map(ToString::to_string).collect();
-            anyhow::bail!("{}", problems.join("\n"));
+            anyhow::bail!("{}", api::describe_chains(&applied.refused));
         }
         say(&format!("Punctual {}, time zones {}, database {}", env!("CARGO_PKG_VERSION"), zones.version(), self.db.display()));
         say(&describe(&applied));

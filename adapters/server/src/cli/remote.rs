@@ -155,12 +155,50 @@ impl InstancesArgs {
         if self.api.json {
             return Ok(pretty(&page));
         }
-        let mut table = table(["INSTANCE", "TASK", "FIRE TIME", "STATE", "ATTEMPT", "CODE", "DETAIL"]);
-        for instance in page["instances"].as_array().into_iter().flatten() {
-            let fields = ["id", "task", "fire_time", "state", "attempt", "code", "detail"];
-            table.add_row(fields.map(|field| text(&instance[field]).chars().take(60).collect::<String>()));
+        Ok(instances(page["instances"].as_array().map(Vec::as_slice).unwrap_or_default()))
+    }
+}
+
+/// Instances as a table. Only where some are shards, or divided into some, there is a column for that.
+fn instances(instances: &[Value]) -> String {
+    let parts: Vec<String> = instances.iter().map(|instance| part(instance).unwrap_or_default()).collect();
+    let has_parts = parts.iter().any(|part| !part.is_empty());
+    let header = ["INSTANCE", "TASK", "SHARD", "FIRE TIME", "STATE", "ATTEMPT", "CODE", "DETAIL"];
+    let is_shown = |column: &&&str| has_parts || **column != "SHARD";
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().filter(is_shown));
+    for (instance, part) in instances.iter().zip(&parts) {
+        let fields = ["id", "task", "fire_time", "state", "attempt", "code", "detail"];
+        let mut row = fields.map(|field| cut(&text(&instance[field]))).to_vec();
+        if has_parts {
+            row.insert(2, cut(part));
         }
-        Ok(table.to_string())
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+/// As much of a text as a column has room for.
+fn cut(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+/// Which part an instance is: `2 of 5, eu` for a shard, counted from 1; `all 5` for what was divided into them.
+fn part(instance: &Value) -> Option<String> {
+    if let Some(shards) = instance["shards"].as_u64() {
+        return Some(format!("all {shards}"));
+    }
+    let shard = instance["shard"].as_object()?;
+    let key = shard["key"].as_str().map(|_| format!(", {}", text(&shard["key"]))).unwrap_or_default();
+    Some(format!("{} of {}{key}", shard["index"].as_u64()? + 1, text(&shard["count"])))
+}
+
+/// What an instance's shard, or its being divided, means, in a sentence.
+fn part_line(instance: &Value) -> Option<String> {
+    let parent = || text(&instance["parent"]);
+    match instance["shards"].as_u64() {
+        Some(shards) => Some(format!("shards     {shards}, which run in its place\n")),
+        None => part(instance).map(|part| format!("shard      {part}; a part of {}\n", parent())),
     }
 }
 
@@ -174,13 +212,7 @@ impl InstanceArgs {
             return Ok(pretty(&instance));
         }
         let mut shown = format!("{}  {}  {}\n", text(&instance["id"]), text(&instance["task"]), text(&instance["state"]));
-        for (label, field) in
-            [("fire time", "fire_time"), ("origin", "origin"), ("version", "version"), ("due at", "due_at"), ("payload", "payload")]
-        {
-            if !instance[field].is_null() {
-                shown += &format!("{label:<10} {}\n", text(&instance[field]));
-            }
-        }
+        shown += &facts(&instance);
         let mut transitions = table(["AT", "STATE", "CAUSE", "ATTEMPT", "FENCE", "WORKER", "CODE", "DETAIL"]);
         for transition in instance["transitions"].as_array().into_iter().flatten() {
             let fields = ["at", "to", "cause", "attempt", "fence", "worker", "code", "detail"];
@@ -190,6 +222,30 @@ impl InstanceArgs {
         shown += &outputs(&instance["outputs"]);
         Ok(shown.trim_end().to_owned())
     }
+}
+
+/// What there is to say about an instance besides its transitions, line by line.
+fn facts(instance: &Value) -> String {
+    let line = |label: &str, field: &str| match &instance[field] {
+        Value::Null => String::new(),
+        value => format!("{label:<10} {}\n", text(value)),
+    };
+    let run = if instance["run"] == json!(1) { String::new() } else { line("run", "run") };
+    let origin = match instance["caused_by"].as_str() {
+        Some(cause) => format!("origin     {}, after {cause}\n", text(&instance["origin"])),
+        None => line("origin", "origin"),
+    };
+    [
+        line("fire time", "fire_time"),
+        part_line(instance).unwrap_or_default(),
+        run,
+        origin,
+        line("version", "version"),
+        line("due at", "due_at"),
+        line("payload", "payload"),
+        line("result", "result"),
+    ]
+    .concat()
 }
 
 impl LogsArgs {

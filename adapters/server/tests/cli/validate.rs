@@ -11,7 +11,7 @@ fn a_good_file_is_good() {
         &["validate", "examples/quickstart.yaml"],
         "",
         expect![[r#"
-        examples/quickstart.yaml: 7 tasks, no problems (tzdata [TZDATA])
+        examples/quickstart.yaml: 10 tasks, no problems (tzdata [TZDATA])
         exit code 0
     "#]],
     );
@@ -25,7 +25,7 @@ fn a_good_file_is_good() {
           "files": [
             {
               "file": "examples/quickstart.yaml",
-              "tasks": 7,
+              "tasks": 10,
               "problems": [],
               "problems_left_out": 0
             }
@@ -49,7 +49,7 @@ fn findings_have_places_codes_and_help() {
             -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
                 did you mean `Asia/Kolkata`?
             -:2:67: PUN-106 tasks[0]: there is no field `comand`
-                did you mean `command`? Allowed: name, description, owner, enabled, trigger, command, http, handler, payload, misfire, concurrency, retry, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                did you mean `command`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
             -: 4 problems
             exit code 1
         "#]],
@@ -62,13 +62,35 @@ fn findings_have_places_codes_and_help() {
 }
 
 #[test]
+fn a_ring_of_tasks_is_a_finding_and_a_task_of_another_file_is_none() {
+    check(
+        &["validate", "-"],
+        "tasks:\n- {name: a, after: c, command: x}\n- {name: b, after: a, command: x}\n- {name: c, after: [elsewhere, b], command: x}\n",
+        expect![[r#"
+            -:4:32: PUN-152 tasks[2].after[1]: these tasks would fire each other for ever: `c`, then `a`, then `b`, then `c`
+                take one of them out of another one's `after`
+            -: 1 problem
+            exit code 1
+        "#]],
+    );
+    check(
+        &["validate", "-"],
+        "tasks:\n- {name: b, after: elsewhere, command: x}\n",
+        expect![[r#"
+        -: 1 task, no problems (tzdata [TZDATA])
+        exit code 0
+    "#]],
+    );
+}
+
+#[test]
 fn names_are_unique_over_files() {
     let text = "tasks:\n- {name: sweep, trigger: manual, command: x}\n";
     check(
         &["validate", "examples/quickstart.yaml", "-", "missing.yaml"],
         text,
         expect![[r#"
-        examples/quickstart.yaml: 7 tasks, no problems (tzdata [TZDATA])
+        examples/quickstart.yaml: 10 tasks, no problems (tzdata [TZDATA])
         -:2: PUN-113 tasks[0].name: two tasks are named "sweep": here and in examples/quickstart.yaml, line 25
             give each task a name of its own
         -: 1 problem

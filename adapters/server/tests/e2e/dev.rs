@@ -55,6 +55,9 @@ fn the_quick_start_runs() {
     let greeted = dev.cli(&["trigger", "greet", "--payload", "world"]);
     assert_eq!(greeted.code, Some(0), "{}", greeted.stderr);
     assert_eq!(outputs(&dev, &dev.instance_in("greet", "succeeded")), ["hello, world\n"]);
+    assert_eq!(dev.cli(&["trigger", "count"]).code, Some(0));
+    let told = outputs(&dev, &dev.instance_in("tell", "succeeded")).concat();
+    assert!(told.ends_with(" files\n") && told.split(' ').next().is_some_and(|count| count.parse::<u32>().is_ok()), "{told}");
     assert_eq!(dev.instances("welcome").len(), 1, "a delay fires once");
     let printed = dev.stop();
     for what in ["Punctual 0.1.0, time zones ", "changed: health", "  heartbeat  ", "succeeded in ", "Stopped; everything"] {

@@ -53,6 +53,20 @@ fn everything_else_is_in_it() {
 }
 
 #[test]
+fn chains_and_shards_have_documents_too() {
+    check(
+        &task("after: b\nshards: 1\ncommand: x"),
+        expect![[r#"{"name":"a","trigger":"manual","after":[{"task":"b"}],"command":{"shell":"x"},"shards":1}"#]],
+    );
+    check(
+        &task("trigger: {delay: 1s}\nafter: [{task: b, on: success}, {task: c, on: any}]\nshards: [eu, 1, true]\ncommand: x"),
+        expect![[
+            r#"{"name":"a","trigger":{"delay":"1s"},"after":[{"task":"b"},{"task":"c","on":"any"}],"command":{"shell":"x"},"shards":["eu","1","true"]}"#
+        ]],
+    );
+}
+
+#[test]
 fn calls_and_handlers_have_documents_too() {
     check(
         "tasks:\n- {name: a, trigger: manual, http: 'https://x/y'}\n\

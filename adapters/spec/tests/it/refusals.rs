@@ -536,6 +536,117 @@ fn what_is_wrong_with_the_defaults_is_said_once() {
     );
 }
 
+#[test]
+fn what_a_task_fires_after_is_refused_where_it_makes_no_sense() {
+    check(
+        "tasks:\n\
+         - {name: a, after: a, command: x}\n\
+         - {name: b, after: [{on: any}, {task: ' x'}, c, {task: c, on: failed}], command: x}\n\
+         - {name: c, after: [d, d], command: x}\n\
+         - {name: e, after: [], command: x}\n",
+        expect![[r#"
+            tasks.yaml:2:20: PUN-116 tasks[0].after[0]: the task would fire after itself, for ever
+                use `trigger: {fixed_delay: ...}` for a task that runs again and again
+            tasks.yaml:3:21: PUN-107 tasks[1].after[0]: it doesn't say after which task
+                add `task:` with the task's name
+            tasks.yaml:3:21: PUN-112 tasks[1].after[0].task: it begins or ends with a blank
+                1 to 128 characters, none of them control characters
+            tasks.yaml:3:46: PUN-116 tasks[1].after[2]: `c` is named twice
+                keep one; `on: any` stands for success and failure
+            tasks.yaml:3:63: PUN-109 tasks[1].after[3].on: `failed` is not one of the values
+                allowed: success, failure, any
+            tasks.yaml:4:24: PUN-116 tasks[2].after[1]: `d` is named twice
+                keep one; `on: any` stands for success and failure
+        "#]],
+    );
+}
+
+#[test]
+fn shards_are_refused_where_they_make_no_sense() {
+    check(
+        "tasks:\n\
+         - {name: a, trigger: manual, shards: 0, command: x}\n\
+         - {name: b, trigger: manual, shards: 10001, command: x}\n\
+         - {name: c, trigger: manual, shards: [], command: x}\n\
+         - {name: d, trigger: manual, shards: [a, '', a], command: x}\n\
+         - {name: e, trigger: manual, shards: {by: 3}, command: x}\n",
+        expect![[r#"
+            tasks.yaml:2:38: PUN-111 tasks[0].shards: 0 is out of range
+                1 to 10000
+            tasks.yaml:3:38: PUN-111 tasks[1].shards: 10001 is out of range
+                1 to 10000
+            tasks.yaml:4:38: PUN-111 tasks[2].shards: 0 is out of range
+                1 to 10000
+            tasks.yaml:5:42: PUN-117 tasks[3].shards[1]: `` is no key for a shard
+                1 to 256 bytes, no control characters
+            tasks.yaml:5:46: PUN-116 tasks[3].shards[2]: `a` is there twice
+                give each shard a key of its own
+            tasks.yaml:6:38: PUN-111 tasks[4].shards: a map where a whole number is wanted
+                digits only, at most 4294967295
+        "#]],
+    );
+}
+
+#[test]
+fn a_ring_of_tasks_is_shown_where_it_closes() {
+    check(
+        "tasks:\n\
+         - {name: extract, after: [elsewhere, load], command: x}\n\
+         - {name: check, after: {task: extract, on: any}, command: x}\n\
+         - name: load\n  command: x\n  after:\n  - extract\n  - {task: check}\n\
+         - {name: report, after: [load, check], command: x}\n",
+        expect![[r#"
+            tasks.yaml:8:5: PUN-152 tasks[2].after[1]: these tasks would fire each other for ever: `extract`, then `check`, then `load`, then `extract`
+                take one of them out of another one's `after`
+        "#]],
+    );
+    // What all have of the defaults is shown there.
+    check(
+        "defaults:\n  after: b\ntasks:\n- {name: a, command: x}\n- {name: b, after: a, command: x}\n",
+        expect![[r#"
+        tasks.yaml:5:20: PUN-152 tasks[1].after[0]: these tasks would fire each other for ever: `b`, then `a`, then `b`
+            take one of them out of another one's `after`
+    "#]],
+    );
+    check(
+        "defaults:\n  after: [b]\ntasks:\n- {name: b, after: a, command: x}\n- {name: a, command: x}\n",
+        expect![[r#"
+        tasks.yaml:2:11: PUN-152 defaults.after[0]: these tasks would fire each other for ever: `a`, then `b`, then `a`
+            take one of them out of another one's `after`
+    "#]],
+    );
+}
+
+#[test]
+fn a_long_ring_is_found_at_once_and_named_in_part() {
+    let count = 20_000;
+    let mut text = "tasks:\n".to_owned();
+    (0..count).for_each(|i| text.push_str(&format!("- {{name: t{i}, after: t{}, command: x}}\n", (i + count - 1) % count)));
+    check(
+        &text,
+        expect![[r#"
+        tasks.yaml:20001:25: PUN-152 tasks[19999].after[0]: these tasks would fire each other for ever: `t19999`, then `t0`, then `t1`, then `t2`, then `t3`, then `t4`, then `t5`, then `t6` and so on, 20000 tasks
+            take one of them out of another one's `after`
+    "#]],
+    );
+}
+
+#[test]
+fn so_many_tasks_may_fire_after_one_and_no_more() {
+    let file = |count: usize| {
+        let tasks = (0..count).map(|i| format!("- {{name: t{i}, after: elsewhere, command: x}}\n"));
+        format!("tasks:\n{}", tasks.collect::<String>())
+    };
+    assert_eq!(read(&file(1_024)).map(|file| file.tasks.len()).ok(), Some(1_024));
+    check(
+        &file(1_025),
+        expect![[r#"
+        tasks.yaml:1026:24: PUN-153 tasks[1024].after[0]: 1025 tasks would fire after `elsewhere`
+            at most 1024; let some of them fire after another one of them
+    "#]],
+    );
+}
+
 fn only_code(text: &str) -> Code {
     let problems = read(text).expect_err("refused").problems;
     assert_eq!(problems.len(), 1, "{problems:?}");

@@ -137,6 +137,20 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+fn after() -> impl Strategy<Value = Vec<After>> {
+    let on = prop::sample::select(vec![On::Success, On::Failure, On::Any]);
+    btree_map(name(), on, 0..3).prop_map(|tasks| tasks.into_iter().map(|(task, on)| After { task, on }).collect())
+}
+
+fn shards() -> impl Strategy<Value = Shards> {
+    let keys = btree_map(text().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>() + "k"), Just(()), 1..4);
+    prop_oneof![
+        Just(Shards::None),
+        (1_u32..=10_000).prop_map(Shards::Count),
+        keys.prop_map(|keys| Shards::Keys(keys.into_keys().collect())),
+    ]
+}
+
 fn routing() -> impl Strategy<Value = Routing> {
     let strategies = vec![RoutingStrategy::LeastLoaded, RoutingStrategy::RoundRobin, RoutingStrategy::Random, RoutingStrategy::Hash];
     let strategy = prop_oneof![
@@ -187,14 +201,15 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()]).prop_map(|(trigger, timing)| {
-        let timing = timing_of(&trigger, timing);
-        (trigger, timing)
-    });
+    let when =
+        (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards()).prop_map(|(trigger, timing, after, shards)| {
+            let timing = timing_of(&trigger, timing);
+            (trigger, timing, after, shards)
+        });
     (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(
             name,
-            (trigger, timing),
+            (trigger, timing, after, shards),
             handler,
             (description, owner, payload),
             (enabled, idempotent, queueing),
@@ -209,6 +224,9 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             let circuit_breaker = breaker.filter(|_| downstream.is_some());
             let mut spec = TaskSpec {
                 timing,
+                // Not after itself, and each once.
+                after: after.into_iter().filter(|after| after.task != name).collect(),
+                shards,
                 description,
                 owner,
                 payload,

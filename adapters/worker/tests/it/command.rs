@@ -2,16 +2,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use punctual_core::limits::OUTPUT_BYTES_MAX;
-use punctual_core::protocol::End;
-use punctual_driver::ports::Ended;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
+use punctual_core::protocol::{End, Shard};
+use punctual_driver::ports::{Ended, Stop};
 use serde_json::{Value, json};
 
-use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_on, text};
+use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 async fn shell(line: &str) -> Ended {
     run("command", json!({"shell": line})).await
+}
+
+async fn shell_of(line: String) -> Ended {
+    shell(&line).await
 }
 
 /// Makes a file with another process: while this one had it open for writing, a test that starts a program just then would lend it the
@@ -67,6 +71,100 @@ async fn the_program_is_told_about_the_attempt() {
     let line = r#"printf '%s|' "$PUNCTUAL_INSTANCE" "$PUNCTUAL_ATTEMPT" "$PUNCTUAL_FENCE" "$PUNCTUAL_KEY" "$PUNCTUAL_TASK" "$PUNCTUAL_FIRE_TIME" "$PUNCTUAL_WORKER" "$MINE""#;
     let ended = run("command", json!({"shell": line, "env": {"MINE": "x=y", "PUNCTUAL_FENCE": "999"}})).await;
     assert_eq!(text(&ended.output), "0-42|3|77|5/2023-11-14T22:13:20.5Z/0|每日对账 \u{7}|2023-11-14T22:13:20.5Z|w1|x=y|");
+}
+
+#[tokio::test]
+async fn a_shard_is_told_which_it_is() {
+    let line = r#"printf '%s|' "$PUNCTUAL_SHARD" "$PUNCTUAL_SHARDS" "${PUNCTUAL_SHARD_KEY-none}" "$PUNCTUAL_RUN""#;
+    for (key, expected) in [(Some("eu west"), "1|5|eu west|2|"), (None, "1|5|none|2|")] {
+        let shard = Shard { index: 1, count: 5, key: key.map(Into::into) };
+        assert_eq!(text(&run_shard("command", json!({"shell": line}), shard).await.output), expected);
+    }
+    let ended = shell("printf %s \"${PUNCTUAL_SHARD-none} ${PUNCTUAL_SHARDS-none} $PUNCTUAL_RUN\"").await;
+    assert_eq!(text(&ended.output), "none none 1");
+}
+
+#[tokio::test]
+async fn what_a_program_writes_into_its_result_file_is_its_result() {
+    for (line, expected) in [
+        ("true", None),
+        (": > $PUNCTUAL_RESULT", None),
+        ("echo > $PUNCTUAL_RESULT", None),
+        (r#"echo '{"n": 3}' > $PUNCTUAL_RESULT"#, Some(r#"{"n": 3}"#)),
+        (r"printf 'a\r\n' > $PUNCTUAL_RESULT", Some("a")),
+        (r"printf '\n每日\n\n' > $PUNCTUAL_RESULT", Some("\n每日\n")),
+        ("echo one > $PUNCTUAL_RESULT; rm $PUNCTUAL_RESULT; echo two > $PUNCTUAL_RESULT", Some("two")),
+    ] {
+        let ended = shell(line).await;
+        assert_eq!((ended.end, ended.detail.as_deref(), ended.result.as_deref()), (End::Succeeded, None, expected), "{line}");
+    }
+    let ended = run("command", json!({"shell": "echo x > $PUNCTUAL_RESULT; exit 3", "success_codes": [3]})).await;
+    assert_eq!((ended.end, ended.result.as_deref()), (End::Succeeded, Some("x")));
+    let ended = shell("echo x > $PUNCTUAL_RESULT; exit 3").await;
+    assert_eq!((ended.end, ended.result.as_deref()), (End::Failed, None));
+}
+
+#[tokio::test]
+async fn a_result_of_the_longest_length_is_taken_and_a_longer_one_is_not() {
+    let wanted = |length: usize, end: &str| {
+        shell_of(format!("head -c {length} /dev/zero | tr '\\0' x > $PUNCTUAL_RESULT; printf '{end}' >> $PUNCTUAL_RESULT"))
+    };
+    for end in ["", "\\n", "\\r\\n"] {
+        let ended = wanted(RESULT_BYTES_MAX, end).await;
+        assert_eq!((ended.end, ended.detail, ended.result.map(|text| text.len())), (End::Succeeded, None, Some(RESULT_BYTES_MAX)));
+    }
+    for length in [RESULT_BYTES_MAX + 1, 4 << 20] {
+        let ended = wanted(length, "").await;
+        assert_eq!((ended.end, ended.code, ended.result), (End::Succeeded, Some(0), None));
+        let detail = ended.detail.expect("a detail");
+        assert!(detail.contains(&format!("has {length} bytes")) && detail.contains("at most 16384"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_result_leaves_a_success_a_success_and_says_why() {
+    for (line, reason) in [
+        (r"printf 'abc\377' > $PUNCTUAL_RESULT", "is not UTF-8 from byte 3 on"),
+        ("mkdir $PUNCTUAL_RESULT", "plain file"),
+        ("mkfifo $PUNCTUAL_RESULT", "plain file"),
+        ("ln -s /etc/hostname $PUNCTUAL_RESULT", "can't be opened"),
+    ] {
+        let ended = shell(line).await;
+        assert_eq!((ended.end, ended.code, ended.result), (End::Succeeded, Some(0), None), "{line}");
+        assert!(ended.detail.as_ref().is_some_and(|detail| detail.contains(reason)), "{line}: {:?}", ended.detail);
+    }
+}
+
+#[tokio::test]
+async fn no_attempt_sees_anothers_result_and_none_leaves_one_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = folder.path().join("names");
+    let executor = built_in("m", true);
+    let line = |i: usize| format!("echo $PUNCTUAL_RESULT >> {}; test -e $PUNCTUAL_RESULT || echo {i} > $PUNCTUAL_RESULT", names.display());
+    let attempts: Vec<_> = (0..20).map(|i| Attempt::begin(&executor, "command", &json!({"shell": line(i)}), None)).collect();
+    for (i, attempt) in attempts.into_iter().enumerate() {
+        assert_eq!(attempt.end().await.result.as_deref(), Some(&*i.to_string()));
+    }
+    // One that is killed, and one that is dropped with its worker.
+    for is_dropped in [false, true] {
+        let line = format!("echo x > $PUNCTUAL_RESULT; echo $PUNCTUAL_RESULT >> {0}; echo $$ > {0}.pid; exec sleep 1000", names.display());
+        let attempt = Attempt::begin(&executor, "command", &json!({"shell": line}), None);
+        pid_in(&names.with_added_extension("pid")).await;
+        if is_dropped {
+            attempt.task.abort();
+        } else {
+            attempt.stop.send_replace(Stop::Kill);
+            assert_eq!(attempt.end().await.result, None);
+        }
+        fs::remove_file(names.with_added_extension("pid")).expect("removed");
+    }
+    let names = fs::read_to_string(names).expect("names");
+    assert_eq!(names.lines().count(), 22);
+    until("all are removed", || names.lines().all(|name| !Path::new(name).exists())).await;
+    let own = Path::new(names.lines().next().expect("a name")).parent().and_then(Path::parent).expect("the worker's folder");
+    assert!(own.is_dir());
+    drop(executor);
+    until("the worker's folder is removed", || !own.exists()).await;
 }
 
 #[tokio::test]

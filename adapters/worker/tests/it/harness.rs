@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId};
-use punctual_core::protocol::Assignment;
+use punctual_core::protocol::{Assignment, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_worker::{BuiltIn, Options};
@@ -59,6 +59,15 @@ impl Attempt {
 
 pub(crate) async fn run_on(executor: &BuiltIn, handler: &str, config: Value, payload: Option<&str>) -> Ended {
     Attempt::begin(executor, handler, &config, payload).end().await
+}
+
+/// Runs an attempt of a shard, in its second run.
+pub(crate) async fn run_shard(handler: &str, config: Value, shard: Shard) -> Ended {
+    let mut assignment = assignment(handler, &config, None);
+    *Arc::make_mut(&mut assignment) = Assignment { run: 2, shard: Some(shard), ..(*assignment).clone() };
+    let (_stop, receiver) = watch::channel(Stop::No);
+    let running = built_in("m", true).run(assignment, receiver);
+    tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")
 }
 
 pub(crate) async fn run(handler: &str, config: Value) -> Ended {

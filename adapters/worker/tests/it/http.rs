@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
-use punctual_core::limits::{OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::End;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX};
+use punctual_core::protocol::{End, Shard};
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_worker::REDIRECTS_MAX;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Attempt, DEADLINE, built_in, run, run_on, text, until};
+use crate::harness::{Attempt, DEADLINE, built_in, run, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 /// A request as the server saw it.
@@ -125,11 +125,52 @@ async fn a_call_is_made_as_the_task_says() {
         ("PUNCTUAL-Fence", "77"),
         ("PUNCTUAL-Fire-Time", "2023-11-14T22:13:20.5Z"),
         ("Idempotency-Key", "5/2023-11-14T22:13:20.5Z/0"),
+        ("PUNCTUAL-Run", "1"),
         ("Content-Type", "application/json"),
     ] {
         assert_eq!(request.header(name), Some(value), "{name}");
     }
+    assert!(!request.head.to_ascii_lowercase().contains("punctual-shard"), "{}", request.head);
     assert!(request.header("User-Agent").expect("one").starts_with("punctual/"));
+}
+
+#[tokio::test]
+async fn the_server_is_told_which_shard_calls() {
+    let server = Server::answering("200 OK", "").await;
+    for (key, expected) in [(Some("eu west/每%"), Some("eu%20west/%E6%AF%8F%25")), (None, None)] {
+        let shard = Shard { index: 1, count: 5, key: key.map(Into::into) };
+        let ended = run_shard("http", json!({"url": server.url}), shard).await;
+        assert_eq!(ended.end, End::Succeeded, "{:?}", ended.detail);
+        let request = server.received().pop().expect("a request");
+        let told = ["Punctual-Shard", "Punctual-Shards", "Punctual-Shard-Key", "Punctual-Run"].map(|name| request.header(name));
+        assert_eq!(told, [Some("1"), Some("5"), expected, Some("2")]);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_json_is_the_result() {
+    let long = |length: usize| format!("\"{}\"", "x".repeat(length - 2));
+    for (status, kind, body, is_result) in [
+        ("200 OK", "application/json", "{\"n\": 3}\n".to_owned(), true),
+        ("200 OK", "Application/Problem+JSON; charset=utf-8", "[]".to_owned(), true),
+        ("200 OK", "application/json", long(RESULT_BYTES_MAX), true),
+        ("200 OK", "application/json", long(RESULT_BYTES_MAX + 1), false),
+        ("200 OK", "application/json", format!(" {} ", long(OUTPUT_BYTES_MAX)), false),
+        ("200 OK", "application/json", "{\"n\": ".to_owned(), false),
+        ("200 OK", "application/json", "null".to_owned(), false),
+        ("200 OK", "application/json", String::new(), false),
+        ("200 OK", "text/plain", "{}".to_owned(), false),
+        ("200 OK", "application/jsonl", "{}".to_owned(), false),
+        ("500 Sorry", "application/json", "{}".to_owned(), false),
+    ] {
+        let (headers, answer) = (format!("Content-Type: {kind}\r\n"), body.clone());
+        let server = Server::start(false, move |_| response(status, &headers, &answer)).await;
+        let ended = call(json!({"url": server.url})).await;
+        assert_eq!(ended.end == End::Succeeded, status == "200 OK");
+        assert_eq!(ended.result.as_deref(), is_result.then(|| body.trim_end()), "{kind} {}", body.len());
+    }
+    let server = Server::answering("200 OK", "{}").await;
+    assert_eq!(call(json!({"url": server.url})).await.result, None, "an answer that doesn't say what it is");
 }
 
 #[tokio::test]

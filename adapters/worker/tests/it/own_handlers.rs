@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
 use punctual_core::protocol::End;
 use punctual_driver::ports::Stop;
 use punctual_worker::testing::{Attempt, run};
-use punctual_worker::{Band, BuildError, HandlerError, TaskContext, TraitsError, Worker};
+use punctual_worker::{Band, BuildError, HandlerError, Shard, TaskContext, TraitsError, Worker};
 use serde_json::json;
 
 async fn double(context: TaskContext, number: u32) -> Result<u32, HandlerError> {
@@ -17,6 +18,39 @@ async fn double(context: TaskContext, number: u32) -> Result<u32, HandlerError> 
 async fn a_result_is_the_output_behind_what_was_logged() {
     let outcome = run(double, json!(21)).await;
     assert_eq!((outcome.end, &*outcome.output), (End::Succeeded, "attempt 1\n42"));
+    assert_eq!(outcome.result.as_deref(), Some("42"));
+}
+
+#[tokio::test]
+async fn a_result_is_handed_on_where_it_fits() {
+    // With its quotes.
+    for (length, detail) in [(RESULT_BYTES_MAX - 2, None), (RESULT_BYTES_MAX - 1, Some("handed on")), (OUTPUT_BYTES_MAX, Some("too large"))]
+    {
+        let text = move |_: TaskContext, (): ()| async move { Ok::<_, HandlerError>("x".repeat(length)) };
+        let outcome = run(text, json!(null)).await;
+        assert_eq!((outcome.end, outcome.result.is_some()), (End::Succeeded, detail.is_none()), "{length}");
+        assert_eq!(outcome.output.len() == length + 2, length < OUTPUT_BYTES_MAX, "{length}");
+        match (outcome.detail, detail) {
+            (Some(said), Some(expected)) => assert!(said.contains(expected), "{said}"),
+            (said, expected) => assert_eq!(said.as_deref(), expected),
+        }
+    }
+    let nothing = |_: TaskContext, (): ()| async { Ok::<_, HandlerError>(()) };
+    assert_eq!(run(nothing, json!(null)).await.result, None);
+    assert_eq!(run(double, json!(u32::MAX)).await.result, None);
+}
+
+#[tokio::test]
+async fn a_handler_knows_its_shard_and_its_run() {
+    let tells = |context: TaskContext, (): ()| async move {
+        let shard = context.shard().map(|shard| (shard.index, shard.count, shard.key.as_deref().map(str::to_owned)));
+        Ok::<_, HandlerError>((context.run(), shard))
+    };
+    assert_eq!(run(tells, json!(null)).await.result.as_deref(), Some("[1,null]"));
+    let mut attempt = Attempt::default();
+    attempt.assignment.run = 3;
+    attempt.assignment.shard = Some(Shard { index: 1, count: 5, key: Some("eu".into()) });
+    assert_eq!(attempt.run(tells, json!(null)).await.result.as_deref(), Some(r#"[3,[1,5,"eu"]]"#));
 }
 
 #[tokio::test]

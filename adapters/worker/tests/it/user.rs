@@ -41,6 +41,29 @@ async fn root_runs_programs_as_others_and_others_are_told_that_they_cannot() {
 }
 
 #[tokio::test]
+async fn another_users_program_has_a_result_and_can_hand_out_nobody_elses_files() {
+    if !is_root() {
+        return;
+    }
+    let line = "echo '{\"by\": 1}' > $PUNCTUAL_RESULT; echo $PUNCTUAL_RESULT";
+    let ended = run("command", json!({"shell": line, "user": "nobody"})).await;
+    assert_eq!((ended.end, ended.detail.as_deref(), ended.result.as_deref()), (End::Succeeded, None, Some(r#"{"by": 1}"#)));
+    let folder = std::path::Path::new(text(&ended.output).trim()).parent().expect("a folder");
+    assert!(folder.is_absolute() && !folder.exists());
+
+    let secret = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(secret.path(), "s3cret").expect("written");
+    let line = format!("ln -s {} $PUNCTUAL_RESULT", secret.path().display());
+    let ended = run("command", json!({"shell": line, "user": "nobody"})).await;
+    assert_eq!((ended.end, ended.result), (End::Succeeded, None));
+    assert!(ended.detail.expect("a detail").contains("can't be opened"));
+    // A file of root's in the folder: what the system would not let it link to, but somebody may have put there.
+    let line = format!("ln {0} $PUNCTUAL_RESULT 2> /dev/null || exit 9", secret.path().display());
+    let ended = run("command", json!({"shell": line, "user": "nobody"})).await;
+    assert_eq!(ended.result, None, "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_user_that_is_none_is_named() {
     for user in ["no-such-user", "", "-x", "--help", "a\nb", "root:x", "\u{7}\u{1b}[2J", "root; id", "nul\0"] {
         let ended = run("command", json!({"argv": ["id"], "user": user})).await;
