@@ -66,15 +66,17 @@ fn entries_are_applied_with_their_effects() {
     story.batch.applied.push(cancel);
     story.commit();
     // What was cancelled runs once more, and so does that; a task that is gone takes no rerun.
-    for of in [id, InstanceId(id.0 + 1)] {
+    let mut of = id;
+    for _ in 0..2 {
         let rerun = story.rerun(of);
         story.batch.applied.push(rerun);
         let next = story.insert_next_run(of);
         story.commit();
         story.change(next, State::Cancelled, Cause::CancelRequested);
         story.commit();
+        of = next;
     }
-    let rerun = story.rerun(InstanceId(id.0 + 2));
+    let rerun = story.rerun(of);
     story.batch.applied.push(rerun);
     of_nothing(&mut story, task);
     story.commit();
