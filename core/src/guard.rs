@@ -59,11 +59,13 @@ pub enum Guard {
     RetryBudget,
     /// While a circuit breaker is open, nothing that depends on its downstream is begun but a probe.
     BreakerHolds,
+    /// What is to run once more waits also behind a queue that is full.
+    RerunsWait,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 26] = [
+    pub const ALL: [Guard; 27] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -90,6 +92,7 @@ impl Guard {
         Guard::RateLimit,
         Guard::RetryBudget,
         Guard::BreakerHolds,
+        Guard::RerunsWait,
     ];
 }
 

@@ -53,6 +53,11 @@ pub enum Request {
     },
     /// Another owner asks.
     Notice(Notice),
+    /// An instance that has ended is to run once more.
+    Rerun {
+        /// Which, and what the new run is to have of it.
+        of: Box<Rerun>,
+    },
     /// An instance is to be cancelled.
     Cancel {
         /// The instance.
@@ -60,6 +65,30 @@ pub enum Request {
         /// Why, in the caller's words.
         reason: Option<Arc<str>>,
     },
+}
+
+/// What a new run has of an instance that has ended. Whoever asks has read it, so that the owner, who remembers nothing of what has ended,
+/// needs no look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rerun {
+    /// The instance: a whole firing, and the newest run of it.
+    pub instance: InstanceId,
+    /// Its task.
+    pub task: TaskId,
+    /// Its fire time.
+    pub fire_time: Timestamp,
+    /// Its ordinal.
+    pub ordinal: u64,
+    /// Its run; the new instance is the next one.
+    pub run: u32,
+    /// How many chained tasks lie behind it.
+    pub hops: u32,
+    /// Its payload.
+    pub payload: Option<Arc<str>>,
+    /// Its idempotency key.
+    pub key: Option<Arc<str>>,
+    /// Why, in the caller's words.
+    pub reason: Option<Arc<str>>,
 }
 
 /// What one owner asks of another, or of itself: written in the batch that gives it cause.

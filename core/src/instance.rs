@@ -166,11 +166,13 @@ pub enum Cause {
     NotRetried,
     /// The task had used up its retries.
     RetryBudgetExhausted,
+    /// Somebody asked for it to run once more.
+    RerunRequested,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 26] = [
+    pub const ALL: [Cause; 27] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -197,6 +199,7 @@ impl Cause {
         Cause::ParentEnded,
         Cause::NotRetried,
         Cause::RetryBudgetExhausted,
+        Cause::RerunRequested,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -228,6 +231,7 @@ impl Cause {
             Cause::ParentEnded => "parent_ended",
             Cause::NotRetried => "not_retried",
             Cause::RetryBudgetExhausted => "retry_budget_exhausted",
+            Cause::RerunRequested => "rerun_requested",
         }
     }
 }
@@ -266,15 +270,22 @@ pub enum Origin {
     Manual,
     /// The end of another task's instance.
     Chain,
+    /// Somebody had an instance run once more.
+    Rerun,
 }
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 4] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain];
+    pub const ALL: [Origin; 5] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun];
 
     /// Whether its task's own trigger gave the fire time.
     pub const fn is_own(self) -> bool {
         matches!(self, Origin::Schedule | Origin::CatchUp)
+    }
+
+    /// Whether a person or a program asked for it.
+    pub const fn is_by_hand(self) -> bool {
+        matches!(self, Origin::Manual | Origin::Rerun)
     }
 
     /// Its name, the same in API, CLI, console and database.
@@ -284,6 +295,7 @@ impl Origin {
             Origin::CatchUp => "catch_up",
             Origin::Manual => "manual",
             Origin::Chain => "chain",
+            Origin::Rerun => "rerun",
         }
     }
 }

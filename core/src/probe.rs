@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 31] = [
+pub const CATALOGUE: [&str; 32] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -36,6 +36,7 @@ pub const CATALOGUE: [&str; 31] = [
     "rate.throttled",
     "route.nobody",
     "timetable.left_out",
+    "rerun.fired",
 ];
 
 /// Counts that this place was come through.

@@ -93,6 +93,13 @@ pub enum What {
         /// The instance.
         instance: InstanceId,
     },
+    /// A rerun was written to the inbox.
+    RerunSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The instance that is to run once more.
+        instance: InstanceId,
+    },
     /// An owner has written to an inbox, in the batch before.
     Noticed {
         /// The entry.
@@ -247,6 +254,11 @@ pub enum Ask {
         /// Which.
         instance: InstanceId,
     },
+    /// Run this instance once more.
+    Rerun {
+        /// Which.
+        instance: InstanceId,
+    },
 }
 
 /// What a client was answered.
@@ -372,7 +384,7 @@ impl Hash for What {
                 (entry, task, partition, version, definition.as_ref().map(|definition| &definition.name)).hash(state);
             }
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
-            What::CancelSubmitted { entry, instance } => (entry, instance).hash(state),
+            What::CancelSubmitted { entry, instance } | What::RerunSubmitted { entry, instance } => (entry, instance).hash(state),
             What::Noticed { entry, partition, notice } => (entry, partition, notice).hash(state),
             What::ReferencesChanged { entry, task } => (entry, task).hash(state),
             What::LeaseGranted { partition, owner, epoch, until } => (partition, owner, epoch, until).hash(state),

@@ -336,6 +336,15 @@ pub enum Submitted {
     NoSuchTask,
     /// There is no such instance.
     NoSuchInstance,
+    /// The instance has not ended.
+    StillRuns,
+    /// The instance is a part of this one, which can only be run again as a whole.
+    IsPart {
+        /// The whole.
+        whole: InstanceId,
+    },
+    /// The instance has been run again since: its newest run counts.
+    NotNewest,
 }
 
 /// A task and how it stands.
@@ -477,6 +486,17 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Asks for an instance to be cancelled.
     fn cancel(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Asks for an instance that has ended to run once more: the newest run of a whole firing. The new run is of the same task, fire time
+    /// and ordinal, under the version that is in force then. However often, and by whomever, that is asked of one instance, it has one
+    /// entry: later calls are answered with it.
+    fn rerun(
         &self,
         instance: InstanceId,
         by: Arc<str>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use punctual_core::batch::Reference;
 use punctual_core::definition::ChainOn;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
-use punctual_core::inbox::{Notice, Submission};
+use punctual_core::inbox::{Notice, Rerun, Submission};
 use punctual_core::instance::{Cause, InstanceRow, Links, State, Transition};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -372,6 +372,35 @@ pub(crate) fn cancel(bytes: &[u8]) -> Result<(InstanceId, Option<Arc<str>>), Mal
     Ok((instance, reason))
 }
 
+const HAS_REASON: u8 = 4;
+
+/// A packed rerun, without the task that it is of.
+pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    put_number(&mut out, of.instance.0);
+    put_signed(&mut out, of.fire_time.0);
+    put_number(&mut out, of.ordinal);
+    put_number(&mut out, u64::from(of.run));
+    put_number(&mut out, u64::from(of.hops));
+    let texts = [(&of.key, HAS_KEY), (&of.payload, HAS_PAYLOAD), (&of.reason, HAS_REASON)];
+    out.push(texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum());
+    texts.iter().filter_map(|(text, _)| text.as_ref()).for_each(|text| put_text(&mut out, text));
+    out
+}
+
+/// The rerun that was packed.
+pub(crate) fn rerun(task: TaskId, bytes: &[u8]) -> Result<Rerun, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let (instance, fire_time) = (InstanceId(reader.number()?), Timestamp(reader.signed()?));
+    let (ordinal, run, hops) = (reader.number()?, reader.small()?, reader.small()?);
+    let flags = reader.byte()?;
+    let mut text = |flag: u8| if flags & flag != 0 { reader.text().map(|text| Some(text.into())) } else { Ok(None) };
+    let (key, payload, reason) = (text(HAS_KEY)?, text(HAS_PAYLOAD)?, text(HAS_REASON)?);
+    reader.end()?;
+    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -428,6 +457,17 @@ mod tests {
         }
 
         #[test]
+        fn a_rerun_comes_back_as_it_was(
+            (instance, task, fire_time, ordinal, run, hops) in any::<(u64, u64, i64, u64, u32, u32)>(),
+            (payload, key, reason) in any::<(Option<String>, Option<String>, Option<String>)>(),
+        ) {
+            let [payload, key, reason] = [payload, key, reason].map(|text| text.map(Into::into));
+            let (instance, task, fire_time) = (InstanceId(instance), TaskId(task), Timestamp(fire_time));
+            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason };
+            prop_assert_eq!(rerun(task, &pack_rerun(&of)).unwrap(), of);
+        }
+
+        #[test]
         fn damaged_bytes_are_an_error_and_no_panic(list in proptest::collection::vec(any_transition(), 0..5), cut in any::<prop::sample::Index>(), noise in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut bytes = Vec::new();
             put_transitions(&mut bytes, &list);
@@ -435,6 +475,7 @@ mod tests {
             let _ = transitions(&noise);
             let _ = submissions(&noise);
             let _ = cancel(&noise);
+            let _ = rerun(TaskId(1), &noise);
         }
     }
 

@@ -75,9 +75,10 @@ coded!(Cause {
     ParentEnded = 23,
     NotRetried = 24,
     RetryBudgetExhausted = 25,
+    RerunRequested = 26,
 });
 
-coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3 });
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
 
 coded!(ChainOn { Success = 0, Failure = 1, Any = 2 });
 

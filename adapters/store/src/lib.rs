@@ -20,6 +20,7 @@ mod guards;
 mod mysql;
 mod plan;
 mod refusal;
+mod reruns;
 mod set_aside;
 mod sqlite;
 

@@ -23,6 +23,7 @@ pub(crate) const KIND_TRIGGER: u8 = 2;
 pub(crate) const KIND_CANCEL: u8 = 3;
 pub(crate) const KIND_NOTICE: u8 = 4;
 pub(crate) const KIND_REFERENCES: u8 = 5;
+pub(crate) const KIND_RERUN: u8 = 6;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -171,12 +172,16 @@ pub(crate) fn read_entry<L: Lookup>(
                 None
             }
         },
-        KIND_NOTICE | KIND_REFERENCES if set_aside.holds(entry.task, entry.id) => None,
+        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN if set_aside.holds(entry.task, entry.id) => None,
         KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
         KIND_REFERENCES => {
             let references = codec::references(entry.task, &entry.body);
             let changed = references.map(|references| Request::ReferencesChanged { task: entry.task, references });
             set_aside.unless_malformed(entry.id, changed)
+        }
+        KIND_RERUN => {
+            let rerun = codec::rerun(entry.task, &entry.body).map(|of| Request::Rerun { of: Box::new(of) });
+            set_aside.unless_malformed(entry.id, rerun)
         }
         _ => {
             set_aside.entry(entry.id, "its kind is unknown");

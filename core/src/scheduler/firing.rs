@@ -217,6 +217,9 @@ impl Scheduler {
         if firing.origin == Origin::CatchUp {
             make_room_for_catch_up(&mut policy, &firing.definition);
         }
+        if firing.origin == Origin::Rerun {
+            make_room_for_rerun(&mut policy);
+        }
         match admit(policy, in_progress, waiting) {
             Admission::Start => {
                 let cause = cause_of(firing.origin);
@@ -489,6 +492,7 @@ pub(super) fn cause_of(origin: Origin) -> Cause {
         Origin::CatchUp => Cause::CaughtUp,
         Origin::Manual => Cause::Triggered,
         Origin::Chain => Cause::Chained,
+        Origin::Rerun => Cause::RerunRequested,
     }
 }
 
@@ -496,5 +500,14 @@ pub(super) fn cause_of(origin: Origin) -> Cause {
 fn make_room_for_catch_up(policy: &mut ConcurrencyPolicy, definition: &TaskDefinition) {
     if let (Blocking::Queue { max_queue }, MisfireAction::FireAll { limit }) = (&mut policy.blocking, definition.policies.misfire.action) {
         *max_queue = (*max_queue).max(limit);
+    }
+}
+
+/// What somebody wants to have run again is not lost because much waits already.
+fn make_room_for_rerun(policy: &mut ConcurrencyPolicy) {
+    if let Blocking::Queue { max_queue } = &mut policy.blocking
+        && !guard!(Guard::RerunsWait, false)
+    {
+        *max_queue = u32::MAX;
     }
 }

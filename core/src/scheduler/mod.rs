@@ -25,6 +25,7 @@ mod firing;
 mod ownership;
 mod parts;
 mod requests;
+mod reruns;
 mod throttle;
 mod workers;
 

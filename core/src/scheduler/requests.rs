@@ -168,12 +168,10 @@ impl Scheduler {
             }
             Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
             Request::Notice(_) => unreachable!("taken above"),
+            Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
             Request::Cancel { instance, reason } => {
-                let reason = match reason {
-                    Some(reason) => format!("by {}: {reason}", entry.by),
-                    None => format!("by {}", entry.by),
-                };
-                self.cancel_instance(instance, Cause::CancelRequested, Some(Arc::from(reason)));
+                let detail = by_whom(&entry.by, reason.as_deref());
+                self.cancel_instance(instance, Cause::CancelRequested, Some(detail));
                 if let Some(live) = self.instances.get_mut(&instance)
                     && live.row.state.is_with_worker()
                     && !guard!(Guard::CancelKeptUntilEnd, false)
@@ -419,15 +417,23 @@ impl Scheduler {
 
     /// A disabled task starts nothing of its own any more; what was asked for by hand stays.
     fn cancel_scheduled_waiting(&mut self, task: TaskId, cause: Cause) {
-        self.cancel_waiting(task, cause, |origin| origin != Origin::Manual);
+        self.cancel_waiting(task, cause, |origin| !origin.is_by_hand());
         let Some(instances) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
         let created: Vec<_> = instances.in_progress.iter().copied().collect();
         for id in created {
             let row = &self.instances[&id].row;
-            if row.state == State::Created && row.origin != Origin::Manual {
+            if row.state == State::Created && !row.origin.is_by_hand() {
                 self.cancel_instance(id, cause, None);
             }
         }
+    }
+}
+
+/// Who asked for something, and why.
+pub(super) fn by_whom(by: &str, reason: Option<&str>) -> Arc<str> {
+    match reason {
+        Some(reason) => Arc::from(format!("by {by}: {reason}")),
+        None => Arc::from(format!("by {by}")),
     }
 }
 

@@ -328,7 +328,24 @@ fn open_breaker() -> Result<(), String> {
     ensure(failures::storm() <= 200, "attempts went on to a downstream whose breaker was open")
 }
 
-const SCENARIOS: [(Guard, Scenario); 20] = [
+/// A task's queue is full when one of its instances is to run once more.
+fn full_queue() -> Result<(), String> {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    let concurrency = &mut Arc::make_mut(&mut definition.policies).concurrency;
+    (concurrency.max_running, concurrency.blocking) = (1, Blocking::Queue { max_queue: 0 });
+    world.define(definition);
+    world.trigger("a", None);
+    world.run(5_000);
+    world.script("a", &[slow(10_000)]);
+    world.trigger("a", None);
+    world.run(1_000);
+    world.rerun(world.first("a"));
+    world.run(1_000);
+    ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
+}
+
+const SCENARIOS: [(Guard, Scenario); 21] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -349,6 +366,7 @@ const SCENARIOS: [(Guard, Scenario); 20] = [
     (Guard::RateLimit, rate),
     (Guard::RetryBudget, retry_budget),
     (Guard::BreakerHolds, open_breaker),
+    (Guard::RerunsWait, full_queue),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.

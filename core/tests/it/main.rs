@@ -11,6 +11,7 @@ mod failures;
 mod guards;
 mod joining;
 mod odd_input;
+mod operator;
 mod progress;
 mod queueing;
 mod regressions;

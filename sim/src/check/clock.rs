@@ -32,6 +32,7 @@ impl Clocks {
                 What::Defined { .. }
                     | What::Submitted { .. }
                     | What::CancelSubmitted { .. }
+                    | What::RerunSubmitted { .. }
                     | What::Noticed { .. }
                     | What::ReferencesChanged { .. }
             );

@@ -82,6 +82,7 @@ pub(super) enum EntryKind<'a> {
     Defined { task: TaskId, version: Version, is_removal: bool },
     Submitted { task: TaskId, submissions: usize, key: Option<&'a str> },
     Cancel { instance: InstanceId },
+    Rerun { instance: InstanceId },
     Noticed { notice: &'a Notice },
     ReferencesChanged { task: TaskId },
 }
@@ -266,6 +267,9 @@ impl<'a> Facts<'a> {
                 }
                 What::CancelSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Cancel { instance: *instance }));
+                }
+                What::RerunSubmitted { entry: id, instance } => {
+                    self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Rerun { instance: *instance }));
                 }
                 _ => {}
             }
@@ -571,6 +575,7 @@ fn is_in_database(what: &What) -> bool {
         What::Defined { .. }
             | What::Submitted { .. }
             | What::CancelSubmitted { .. }
+            | What::RerunSubmitted { .. }
             | What::Noticed { .. }
             | What::ReferencesChanged { .. }
             | What::LeaseGranted { .. }

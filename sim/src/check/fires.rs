@@ -51,7 +51,8 @@ pub(super) fn no_duplicate(facts: &Facts<'_>) -> Verdict {
     let mut inserts: Vec<_> = inserts.collect();
     inserts.sort_by_key(|(_, row)| (row.task, row.fire_time, row.ordinal, row.run, row.part));
     judge_neighbours(facts, &mut case, &inserts, is_same_firing, "the same firing");
-    inserts.retain(|(_, row)| !row.origin.is_own() && row.part == Part::WHOLE);
+    // Those of submissions, and their later runs.
+    inserts.retain(|(_, row)| !row.origin.is_own() && row.ordinal != 0 && row.part == Part::WHOLE);
     inserts.sort_by_key(|(commit, row)| (row.ordinal, row.run, commit.record));
     let is_same =
         |a: &InstanceRow, b: &InstanceRow| (a.ordinal, a.run) == (b.ordinal, b.run) && (a.task, a.fire_time) != (b.task, b.fire_time);

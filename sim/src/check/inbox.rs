@@ -13,7 +13,7 @@ use crate::history::{Answer, Ask};
 
 /// Each entry is applied by at most one batch, after it was written, and its effect is in that batch: a trigger's instances, or an occurrence
 /// for each submission where there was no such task; a definition's record of the task; a cancellation's end of the instance, which has
-/// ended before or ends there. No instance that was asked for comes without its entry.
+/// ended before or ends there; a rerun's instance, the next run. No instance that was asked for comes without its entry.
 pub(super) fn once(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for pair in facts.applied.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
@@ -32,6 +32,8 @@ pub(super) fn once(facts: &Facts<'_>) -> Verdict {
 struct Brought<'a> {
     /// By ordinal.
     asked_for: FxHashMap<u64, &'a InstanceRow>,
+    /// By the instance that they are reruns of.
+    reruns: FxHashMap<InstanceId, &'a InstanceRow>,
     /// Occurrences of tasks that there are not.
     of_nothing: FxHashMap<TaskId, u64>,
     /// Occurrences of tasks that did not fire for another one's end.
@@ -51,7 +53,9 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
         };
         *counted.entry(occurrence.task).or_insert(0) += occurrence.count;
     }
-    let mut brought = Brought { asked_for: asked_for.map(|row| (row.ordinal, row)).collect(), of_nothing, chained };
+    let reruns = commit.batch.inserts.iter().filter(|row| row.origin == Origin::Rerun && row.part == Part::WHOLE);
+    let reruns = reruns.filter_map(|row| Some((row.links.as_ref()?.cause?, row))).collect();
+    let mut brought = Brought { asked_for: asked_for.map(|row| (row.ordinal, row)).collect(), reruns, of_nothing, chained };
     for id in &commit.batch.applied {
         let record = commit.record;
         let Some(entry) = facts.entry_at(*id, record) else {
@@ -70,13 +74,18 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } => None,
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
+            EntryKind::Rerun { instance } => rerun_without_effect(facts, instance, record, &mut brought),
             EntryKind::Defined { task, version, is_removal } => definition_without_effect(facts, place, task, version, is_removal),
         };
         if let Some(why) = why {
             case.violated(|| format!("entry {id} was applied without its effect: {why} (record {record})"));
         }
     }
-    let rest = commit.batch.inserts.iter().find(|row| brought.asked_for.get(&row.ordinal).is_some_and(|left| left.id == row.id));
+    let is_left = |row: &&InstanceRow| {
+        brought.asked_for.get(&row.ordinal).is_some_and(|left| left.id == row.id)
+            || row.origin == Origin::Rerun && row.part == Part::WHOLE && brought.reruns.values().any(|left| left.id == row.id)
+    };
+    let rest = commit.batch.inserts.iter().find(is_left);
     if let Some(row) = rest {
         let record = commit.record;
         case.violated(|| format!("instance {} of task {} was inserted without its entry (record {record})", row.id, row.task));
@@ -108,6 +117,26 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
         }
     }
     None
+}
+
+fn rerun_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize, brought: &mut Brought<'_>) -> Option<String> {
+    let Some(of) = facts.row_at(instance, record) else { return Some(format!("instance {instance} was never there")) };
+    if !of.state.is_terminal() {
+        return Some(format!("instance {instance} of task {} is {}", of.task, of.state.name()));
+    }
+    let firing = |row: &InstanceRow, run: u32| (row.task, row.fire_time, row.ordinal, run, row.payload.clone());
+    match brought.reruns.remove(&instance) {
+        Some(row) if firing(row, row.run) == firing(of, of.run.saturating_add(1)) => return None,
+        Some(row) => return Some(format!("instance {} is no further run of instance {instance}", row.id)),
+        None => {}
+    }
+    match brought.of_nothing.get_mut(&of.task) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            None
+        }
+        _ => Some(format!("instance {instance} of task {} has no further run", of.task)),
+    }
 }
 
 fn cancel_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize) -> Option<String> {
@@ -190,6 +219,7 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
         (Ask::Define { task: name }, EntryKind::Defined { task, .. }) => is_named(task, name),
         (Ask::Trigger { task: name, key }, EntryKind::Submitted { task, key: own, .. }) => is_named(task, name) && key.as_deref() == own,
         (Ask::Cancel { instance }, EntryKind::Cancel { instance: own }) => *instance == own,
+        (Ask::Rerun { instance }, EntryKind::Rerun { instance: own }) => *instance == own,
         _ => false,
     }
 }

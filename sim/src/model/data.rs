@@ -215,6 +215,19 @@ impl Data {
         Some(if before == request { Submitted::Repeated { entry: *entry } } else { Submitted::KeyTaken })
     }
 
+    /// The entry that was written under this key.
+    pub(crate) fn entry_under(&self, key: &str) -> Option<InboxId> {
+        self.keys.get(key).map(|(_, entry)| *entry)
+    }
+
+    /// Whether a firing has been run again after this run.
+    pub(crate) fn has_later_run(&self, row: &InstanceRow) -> bool {
+        let place = InstanceCursor::of(row);
+        let later = InstanceCursor { run: u32::MAX, part: Part(u64::MAX), ..place };
+        let runs = self.firings.range((place, InstanceId(0))..=(later, InstanceId(u64::MAX)));
+        runs.into_iter().any(|(place, _)| place.run > row.run && place.part == Part::WHOLE)
+    }
+
     pub(crate) fn last_entry(&self) -> InboxId {
         InboxId(self.last_entry)
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use punctual_core::batch::{Batch, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{InboxEntry, Request, Submission};
+use punctual_core::inbox::{InboxEntry, Request, Rerun, Submission};
+use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Submitted, TaskDocument};
 
@@ -362,6 +363,53 @@ impl Database {
         Submitted::Accepted { entry }
     }
 
+    /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
+    pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> Submitted {
+        let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
+        if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
+            return Submitted::Repeated { entry };
+        }
+        if row.part != Part::WHOLE {
+            return Submitted::IsPart { whole: row.parent().unwrap_or(instance) };
+        }
+        if !row.state.is_terminal() {
+            return Submitted::StillRuns;
+        }
+        if self.data.has_later_run(row) {
+            return Submitted::NotNewest;
+        }
+        if !self.data.name_of(row.task).and_then(|name| self.data.names.get(name)).is_some_and(|named| !named.removed) {
+            return Submitted::NoSuchTask;
+        }
+        Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason) }
+    }
+
+    /// Writes a rerun to an inbox without asking whether there may be one.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such instance.
+    pub fn put_rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> InboxId {
+        let row = &self.data.instances[&instance];
+        let of = Rerun {
+            instance,
+            task: row.task,
+            fire_time: row.fire_time,
+            ordinal: row.ordinal,
+            run: row.run,
+            hops: row.links.as_ref().map_or(0, |links| links.hops),
+            payload: row.payload.clone(),
+            key: row.key.clone(),
+            reason,
+        };
+        let (partition, now, key) = (instance.partition(), self.clock(at), Some(rerun_key(instance)));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let request = Request::Rerun { of: Box::new(of) };
+        let write = Write::Submit { partition, by: by.clone(), key, request, at: now };
+        self.write(at, write, Some(What::RerunSubmitted { entry, instance }));
+        entry
+    }
+
     /// Writes a trigger to an inbox without asking whether the task, whose name this is, was ever defined.
     pub fn put_trigger(&mut self, at: u64, name: &str, by: &Arc<str>, task: TaskId, submissions: Vec<Submission>) -> InboxId {
         let (partition, now) = (self.data.partition_of(name), self.clock(at));
@@ -391,4 +439,9 @@ impl Database {
     fn record(&self, at: u64, what: What) {
         self.recorder.record(at, self.clock(at), Who::Database, what);
     }
+}
+
+/// What an instance's rerun is remembered under; no key that a caller may use.
+fn rerun_key(instance: InstanceId) -> Arc<str> {
+    Arc::from(format!("\u{1}rerun:{instance}"))
 }

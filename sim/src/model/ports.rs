@@ -184,6 +184,10 @@ impl Catalog for ModelStore {
         Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
     }
 
+    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason)))
+    }
+
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
         Ok(self.with(|database, _| database.data().task_views(after.as_deref(), limit)))
     }

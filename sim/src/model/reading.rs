@@ -105,6 +105,7 @@ impl Reader<'_> {
             Request::Trigger { task, .. } | Request::ReferencesChanged { task, .. } => {
                 (self.standing(*task) == Standing::Understood).then(|| entry.request.clone())
             }
+            Request::Rerun { of } => (self.standing(of.task) == Standing::Understood).then(|| entry.request.clone()),
             Request::Cancel { instance, .. } => {
                 let row = self.data.instances.get(instance);
                 let goes_on =

@@ -174,6 +174,22 @@ impl World {
         self.answered(call, submitted).expect("the instance is there")
     }
 
+    /// Asks for an instance to run once more. `None`: that was refused.
+    pub fn rerun(&mut self, instance: InstanceId) -> Option<InboxId> {
+        let call = self.asked(Ask::Rerun { instance });
+        let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("once more")));
+        self.answered(call, submitted)
+    }
+
+    /// Writes a rerun of an instance without asking whether there may be one: whoever asks may not have heard of the task's removal.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such instance.
+    pub fn put_rerun(&mut self, instance: InstanceId) {
+        self.database.put_rerun(self.at(), instance, &Arc::from("ops"), None);
+    }
+
     /// A worker is to drain.
     pub fn drain(&mut self, worker: usize) {
         self.workers[worker].draining = true;

@@ -2,7 +2,7 @@
 
 use punctual_core::batch::TaskWrite;
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::{InboxId, TaskId, Version};
+use punctual_core::ids::{InboxId, InstanceId, TaskId, Version};
 use punctual_core::inbox::ordinal_of;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
@@ -65,8 +65,80 @@ fn entries_are_applied_with_their_effects() {
     let cancel = story.cancel(id);
     story.batch.applied.push(cancel);
     story.commit();
+    // What was cancelled runs once more, and so does that; a task that is gone takes no rerun.
+    let mut of = id;
+    for _ in 0..2 {
+        let rerun = story.rerun(of);
+        story.batch.applied.push(rerun);
+        let next = story.insert_next_run(of);
+        story.commit();
+        story.change(next, State::Cancelled, Cause::CancelRequested);
+        story.commit();
+        of = next;
+    }
+    let rerun = story.rerun(of);
+    story.batch.applied.push(rerun);
+    of_nothing(&mut story, task);
+    story.commit();
     story.holds("inbox.once");
     story.holds("submit.durable");
+    story.holds("fire.no_duplicate");
+}
+
+/// A task with an instance that has ended.
+fn with_ended() -> (Story, TaskId, InstanceId) {
+    let (mut story, task) = story();
+    let id = story.trigger(task);
+    story.change(id, State::Cancelled, Cause::CancelRequested);
+    story.commit();
+    (story, task, id)
+}
+
+#[test]
+fn a_rerun_is_not_applied_without_the_next_run() {
+    let (mut story, _, id) = with_ended();
+    let entry = story.rerun(id);
+    story.batch.applied.push(entry);
+    story.commit();
+    story.violates("inbox.once", &[&format!("entry {entry}"), &format!("instance {id} of task 1 has no further run")]);
+    let (mut story, _, id) = with_ended();
+    let entry = story.rerun(id);
+    story.batch.applied.push(entry);
+    let next = story.insert_next_run(id);
+    story.row(next).run = 3;
+    story.commit();
+    story.violates("inbox.once", &[&format!("entry {entry}"), &format!("instance {next} is no further run of instance {id}")]);
+}
+
+#[test]
+fn a_rerun_is_of_what_has_ended() {
+    let (mut story, task) = story();
+    let id = story.trigger(task);
+    let entry = story.rerun(id);
+    story.batch.applied.push(entry);
+    story.insert_next_run(id);
+    story.commit();
+    story.violates("inbox.once", &[&format!("entry {entry}"), &format!("instance {id} of task 1 is created")]);
+}
+
+#[test]
+fn a_further_run_comes_with_its_entry() {
+    let (mut story, _, id) = with_ended();
+    let next = story.insert_next_run(id);
+    story.commit();
+    story.violates("inbox.once", &[&format!("instance {next}"), "without its entry"]);
+}
+
+#[test]
+fn a_rerun_is_made_once() {
+    let (mut story, _, id) = with_ended();
+    for _ in 0..2 {
+        let entry = story.rerun(id);
+        story.batch.applied.push(entry);
+        story.insert_next_run(id);
+        story.commit();
+    }
+    story.violates("fire.no_duplicate", &["the same firing"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use punctual_core::batch::{Batch, InstanceUpdate, LeaseCheck, TaskWrite};
 use punctual_core::definition::{Handler, Policies, TaskDefinition, Trigger};
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::ordinal_of;
-use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
+use punctual_core::instance::{Cause, InstanceRow, Links, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::protocol::End;
 use punctual_core::time::{Millis, Timestamp};
@@ -237,6 +237,7 @@ impl Story {
             Origin::CatchUp => Cause::CaughtUp,
             Origin::Manual => Cause::Triggered,
             Origin::Chain => Cause::Chained,
+            Origin::Rerun => Cause::RerunRequested,
         };
         self.change(id, State::Created, cause);
         id
@@ -301,6 +302,24 @@ impl Story {
         self.record(Who::Database, What::CancelSubmitted { entry, instance });
         self.answer(call, Answer::Accepted(entry));
         entry
+    }
+
+    /// Writes a rerun into the inbox.
+    pub(crate) fn rerun(&mut self, instance: InstanceId) -> InboxId {
+        let call = self.ask(Ask::Rerun { instance });
+        let entry = self.entry();
+        self.record(Who::Database, What::RerunSubmitted { entry, instance });
+        self.answer(call, Answer::Accepted(entry));
+        entry
+    }
+
+    /// Inserts the next run of an instance, in the next batch.
+    pub(crate) fn insert_next_run(&mut self, of: InstanceId) -> InstanceId {
+        let InstanceRow { task, fire_time, ordinal, run, .. } = self.rows[&of];
+        let id = self.insert(task, fire_time, ordinal, Origin::Rerun);
+        let row = self.row(id);
+        (row.run, row.links) = (run + 1, Some(Box::new(Links { cause: Some(of), ..Links::default() })));
+        id
     }
 
     pub(crate) fn row(&mut self, id: InstanceId) -> &mut InstanceRow {

@@ -22,6 +22,7 @@ pub(crate) enum Call {
     Apply { source: Arc<str>, documents: Vec<TaskDocument>, dry_run: bool },
     Trigger { task: Arc<str>, by: Arc<str>, key: Option<Arc<str>>, submissions: Vec<Submission> },
     Cancel(InstanceId, Option<Arc<str>>),
+    Rerun(InstanceId, Option<Arc<str>>),
     Tasks(Option<Arc<str>>, usize),
     Task(Arc<str>),
     NameOf(TaskId),
@@ -93,6 +94,7 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
         }
         Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by, key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
+        Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, now).await?),
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),
         Call::Task(name) => read(&store.task(name).await?),
         Call::NameOf(task) => read(&store.name_of(task).await?),

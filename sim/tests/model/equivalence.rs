@@ -100,7 +100,19 @@ fn compare(config: ProptestConfig, case: impl Fn(Vec<Step>, &RefCell<Seen>) -> R
     // A comparison of nothing with nothing would be equal too.
     let some = |what: String| assert!(seen.get(&what).is_some_and(|count| *count > 0), "{what} never came to pass: {seen:#?}");
     Wrong::ALL.iter().for_each(|wrong| some(format!("Some({wrong:?}) Refused")));
-    let answers = ["None Committed", "None Refused", "Accepted", "Repeated", "KeyTaken", "NoSuchTask", "NoSuchInstance", "Trigger failed"];
+    let answers = [
+        "None Committed",
+        "None Refused",
+        "Accepted",
+        "Repeated",
+        "KeyTaken",
+        "NoSuchTask",
+        "NoSuchInstance",
+        "StillRuns",
+        "IsPart",
+        "NotNewest",
+        "Trigger failed",
+    ];
     answers.iter().for_each(|answer| some((*answer).to_owned()));
 }
 

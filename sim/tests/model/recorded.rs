@@ -20,6 +20,7 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
             What::Defined { entry, task, partition, version, definition } => Seen::Defined { entry, task, partition, version, definition },
             What::Submitted { entry, task, submissions, key } => Seen::Submitted { entry, task, submissions, key },
             What::CancelSubmitted { entry, instance } => Seen::CancelSubmitted { entry, instance },
+            What::RerunSubmitted { entry, instance } => Seen::RerunSubmitted { entry, instance },
             What::LeaseGranted { partition, owner, epoch, until: at } => Seen::LeaseGranted { partition, owner, epoch, until: until(at) },
             What::LeaseRenewed { partition, epoch, until: at } => Seen::LeaseRenewed { partition, epoch, until: until(at) },
             What::LeaseReleased { partition, epoch } => Seen::LeaseReleased { partition, epoch },

@@ -62,6 +62,10 @@ pub(crate) enum Step {
         instance: usize,
         reason: Option<usize>,
     },
+    Rerun {
+        instance: usize,
+        reason: Option<usize>,
+    },
     Commit {
         replica: usize,
         parts: Vec<Part>,
@@ -182,6 +186,7 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(task, key, submissions, by)| Step::Trigger { task, key, submissions, by }),
         1 => (0..REPLICAS.len()).prop_map(Step::Repeat),
         1 => (any::<usize>(), text()).prop_map(|(instance, reason)| Step::Cancel { instance, reason }),
+        2 => (any::<usize>(), text()).prop_map(|(instance, reason)| Step::Rerun { instance, reason }),
         8 => (replica, proptest::collection::vec(any_part(), 0..6), wrong)
             .prop_map(|(replica, parts, wrong)| Step::Commit { replica, parts, wrong }),
         2 => (partitions(), 0..12_usize, 0..6_usize).prop_map(|(partitions, after, limit)| Step::Inbox { partitions, after, limit }),
@@ -312,6 +317,10 @@ impl World {
             Step::Cancel { instance, reason } => {
                 let id = self.instance(instance).map_or(InstanceId(5), |row| row.id);
                 vec![Call::Cancel(id, reason.map(text))]
+            }
+            Step::Rerun { instance, reason } => {
+                let id = self.instance(instance).map_or(InstanceId(5), |row| row.id);
+                vec![Call::Rerun(id, reason.map(text))]
             }
             Step::Commit { replica, parts, wrong } => vec![Call::Commit(Arc::new(self.batch(replica, parts, wrong)))],
             Step::Inbox { partitions: some, after, limit } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
+use punctual_core::ids::InstanceId;
 use punctual_driver::ports::StoreError;
 use serde_json::json;
 
@@ -32,6 +33,12 @@ pub(crate) enum ApiError {
     ForeignOrigin,
     #[error("the request's body is longer than {} bytes; pass a reference to the data instead", super::BODY_BYTES_MAX)]
     TooLarge,
+    #[error("instance {id} has not ended; wait for its end, or cancel it first")]
+    StillRuns { id: InstanceId },
+    #[error("instance {id} is a part of instance {whole}; run that one again, and all its parts are")]
+    IsPart { id: InstanceId, whole: InstanceId },
+    #[error("instance {id} has been run again since; run the newest of its runs again")]
+    NotNewest { id: InstanceId },
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -81,6 +88,9 @@ impl ApiError {
             ApiError::ForeignOrigin => "PUN-308",
             ApiError::Store(_) | ApiError::Trouble { .. } => "PUN-309",
             ApiError::TooLarge => "PUN-312",
+            ApiError::StillRuns { .. } => "PUN-314",
+            ApiError::IsPart { .. } => "PUN-315",
+            ApiError::NotNewest { .. } => "PUN-316",
         }
     }
 
@@ -90,7 +100,7 @@ impl ApiError {
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } | ApiError::Chains(_) => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            ApiError::KeyTaken => StatusCode::CONFLICT,
+            ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }

@@ -77,7 +77,7 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     let by = Arc::from(cancel.by.as_deref().unwrap_or("api"));
     let entry = match api.store.cancel(view.row.id, by, cancel.reason.map(Arc::from), api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
-        Submitted::NoSuchInstance | Submitted::NoSuchTask | Submitted::KeyTaken => return Err(ApiError::NoSuchInstance { id }),
+        _ => return Err(ApiError::NoSuchInstance { id }),
     };
     api.signal();
     let instance = view.row.id;
@@ -90,7 +90,7 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))
 }
 
-async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<InstanceView, ApiError> {
+pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<InstanceView, ApiError> {
     let parsed = parse_id(id)?;
     api.store.instance(parsed).await?.ok_or_else(|| ApiError::NoSuchInstance { id: id.to_owned() })
 }

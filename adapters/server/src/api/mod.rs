@@ -8,6 +8,7 @@ mod error;
 mod extract;
 mod instances;
 pub(crate) mod listener;
+mod reruns;
 mod sources;
 mod tasks;
 pub(crate) mod views;
@@ -121,6 +122,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/instances/{id}", get(instances::detail::<S, C>))
         .route("/api/v1/instances/{id}/logs", get(instances::logs::<S, C>))
         .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
+        .route("/api/v1/instances/{id}/rerun", post(reruns::rerun::<S, C>))
         .fallback(|| async { ApiError::NoSuchPage })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

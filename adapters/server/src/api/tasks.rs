@@ -96,7 +96,7 @@ pub(crate) async fn trigger<S: Catalog, C: Clock>(
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
         Submitted::KeyTaken => return Err(ApiError::KeyTaken),
-        Submitted::NoSuchTask | Submitted::NoSuchInstance => return Err(ApiError::NoSuchTask { name }),
+        _ => return Err(ApiError::NoSuchTask { name }),
     };
     api.signal();
     Ok((status, Json(accepted(&api, entry).await?)))

@@ -10,6 +10,7 @@ mod cron;
 mod dev;
 mod import;
 mod migrate;
+mod operator;
 mod output;
 mod rehearse;
 mod remote;
@@ -99,6 +100,8 @@ commands! {
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.
     Cancel(remote::CancelArgs),
+    /// Run an instance that has ended once more.
+    Rerun(operator::RerunArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

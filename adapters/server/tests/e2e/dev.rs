@@ -242,6 +242,38 @@ tasks:
     dev.stop();
 }
 
+/// A double click, too, makes one run of it.
+#[test]
+fn what_has_ended_is_run_once_more() {
+    let folder = Folder::with(
+        "
+tasks:
+  - {name: mended, trigger: manual, command: '[ -e mended ] || exit 7'}
+  - {name: long, trigger: manual, command: 'sleep 60', timeout: {grace: 100ms}}
+",
+    );
+    let dev = folder.dev();
+    let trigger = |task: &str| dev.cli(&["trigger", "--json", task]).json()["instance"]["id"].as_str().unwrap().to_owned();
+    let first = trigger("mended");
+    eventually("its end", || (dev.instance(&first)["state"] == "dead_lettered" || dev.instance(&first)["state"] == "failed").then_some(()));
+    folder.write("mended", "");
+    let again = dev.cli(&["rerun", &first, "--reason", "the disk was full", "--json"]).json();
+    let second = again["instance"]["id"].as_str().unwrap().to_owned();
+    assert_eq!((&again["rerun_of"], &again["instance"]["run"], &again["instance"]["origin"]), (&json!(first), &json!(2), &json!("rerun")));
+    eventually("its end", || (dev.instance(&second)["state"] == "succeeded").then_some(()));
+    assert!(dev.instance(&second)["transitions"].to_string().contains("the disk was full"));
+    let path = |id: &str| format!("/api/v1/instances/{id}/rerun");
+    let repeated = dev.post(&path(&first), None, &json!({ "by": "somebody" }));
+    assert_eq!((repeated.status, &repeated.json()["instance"]["id"]), (200, &json!(second)));
+    assert_eq!(dev.get("/api/v1/instances?task=mended")["instances"].as_array().unwrap().len(), 2);
+
+    dev.post(&path(&trigger("long")), None, &json!({})).check_refusal(409, "PUN-314");
+    dev.post(&path("1-99999"), None, &json!({})).check_refusal(404, "PUN-304");
+    let unknown = dev.cli(&["rerun", "1-99999"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.starts_with("PUN-304: "), "{}", unknown.stderr);
+    drop(dev);
+}
+
 #[test]
 fn an_instance_tells_its_whole_story() {
     let folder = Folder::with(

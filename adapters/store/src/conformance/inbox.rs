@@ -1,8 +1,8 @@
 //! The inbox: in order, once, and for everyone.
 
-use punctual_core::ids::{InboxId, PartitionId, Version, partition_of};
-use punctual_core::inbox::{Request, Submission};
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, Version, partition_of};
+use punctual_core::inbox::{Request, Rerun, Submission};
+use punctual_core::instance::{InstanceRow, Links, Origin, Part, State};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Store, Submitted};
 
@@ -264,4 +264,91 @@ pub async fn what_is_not_there_is_neither_triggered_nor_cancelled<F: Factory>(fa
     let nowhere = punctual_core::ids::InstanceId::new(PartitionId(1), 1);
     assert_eq!(store.cancel(nowhere, "me".into(), None, START).await.expect("an answer"), Submitted::NoSuchInstance);
     assert_eq!(entry_ids(&store).await, []);
+}
+
+async fn rerun(store: &impl Catalog, id: InstanceId, by: &str) -> Submitted {
+    store.rerun(id, by.into(), Some("once more".into()), START).await.expect("an answer")
+}
+
+/// A task in force with an instance that has ended, which a trigger has made.
+async fn with_ended<S: Store + Catalog>(store: &S, owner: &mut Owner) -> InstanceRow {
+    let (task, partition) = tasks_in_force(store, owner, &["one"]).await[0];
+    let links = Links { cause: Some(InstanceId::new(PartitionId(3), 9)), hops: 4, ..Links::default() };
+    let row = InstanceRow {
+        ordinal: 5 << 10,
+        origin: Origin::Chain,
+        payload: Some("{}".into()),
+        key: Some("clé".into()),
+        links: Some(Box::new(links)),
+        ..owner.dispatched(partition, task, START)
+    };
+    let mut batch = owner.batch();
+    batch.inserts.push(row.clone());
+    commit(store, batch).await;
+    let mut batch = owner.batch();
+    batch.updates.push(ended(&row, State::Failed, START));
+    commit(store, batch).await;
+    row
+}
+
+/// It remembers nothing of what has ended.
+pub async fn a_rerun_has_what_its_owner_needs<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let row = with_ended(&store, &mut owner).await;
+    let id = accepted(rerun(&store, row.id, "me").await);
+    let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
+    let [entry] = &page.entries[..] else { panic!("{page:?}") };
+    assert_eq!((entry.id, entry.partition, entry.at, &*entry.by), (id, row.id.partition(), START, "me"));
+    let InstanceRow { id: instance, task, fire_time, ordinal, run, payload, key, .. } = row;
+    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()) };
+    assert_eq!(entry.request, Request::Rerun { of: Box::new(of) });
+}
+
+/// A double click, and the same question long after.
+pub async fn an_instance_has_one_rerun_however_often_it_is_asked_for<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let row = with_ended(&store, &mut owner).await;
+    let entry = accepted(rerun(&store, row.id, "me").await);
+    assert_eq!(rerun(&store, row.id, "you").await, Submitted::Repeated { entry });
+    assert_eq!(store.rerun(row.id, "you".into(), None, START).await.expect("an answer"), Submitted::Repeated { entry });
+    assert_eq!(entry_ids(&store).await, [entry]);
+    apply_inbox(&store, &mut owner, None).await;
+    assert_eq!(rerun(&store, row.id, "me").await, Submitted::Repeated { entry });
+    assert_eq!(entry_ids(&store).await, []);
+}
+
+/// A part is run again with the whole.
+pub async fn only_the_newest_run_of_what_has_ended_is_run_again<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let first = with_ended(&store, &mut owner).await;
+    let partition = first.id.partition();
+    let second = InstanceRow { run: 2, ordinal: first.ordinal, ..owner.dispatched(partition, first.task, START) };
+    let links = Links { parent: Some(second.id), shards: 1, ..Links::default() };
+    let shard = InstanceRow {
+        run: 2,
+        ordinal: first.ordinal,
+        part: Part::shard(0),
+        links: Some(Box::new(links)),
+        ..owner.dispatched(partition, first.task, START)
+    };
+    let mut batch = owner.batch();
+    batch.inserts = vec![second.clone(), shard.clone()];
+    commit(&store, batch).await;
+    assert_eq!(rerun(&store, first.id, "me").await, Submitted::NotNewest);
+    assert_eq!(rerun(&store, second.id, "me").await, Submitted::StillRuns);
+    assert_eq!(rerun(&store, shard.id, "me").await, Submitted::IsPart { whole: second.id });
+    assert_eq!(rerun(&store, InstanceId::new(PartitionId(1), 999), "me").await, Submitted::NoSuchInstance);
+    assert_eq!(entry_ids(&store).await, []);
+    let mut batch = owner.batch();
+    batch.updates = vec![ended(&second, State::Failed, START)];
+    commit(&store, batch).await;
+    apply(&store, vec![], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    assert_eq!(rerun(&store, second.id, "me").await, Submitted::NoSuchTask, "a removed task has no version in force");
+    apply(&store, vec![document("one", "v9")], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    accepted(rerun(&store, second.id, "me").await);
 }

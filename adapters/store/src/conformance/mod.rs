@@ -94,6 +94,9 @@ macro_rules! conformance_tests {
             a_key_that_was_used_for_something_else_is_taken
             without_a_key_each_trigger_counts
             what_is_not_there_is_neither_triggered_nor_cancelled
+            a_rerun_has_what_its_owner_needs
+            an_instance_has_one_rerun_however_often_it_is_asked_for
+            only_the_newest_run_of_what_has_ended_is_run_again
         });
         $crate::conformance_tests!(@cases $factory, $block_on, catalog {
             documents_are_made_changed_and_removed

@@ -20,11 +20,12 @@ use crate::codec;
 use crate::codes::Coded;
 use crate::mysql::error::Failure;
 use crate::mysql::owner::references;
-use crate::mysql::rows::{required_text, text};
+use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_TRIGGER};
+use crate::reruns::{rerun_key, rerun_of};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
@@ -306,4 +307,54 @@ pub(crate) async fn cancel(
     let body = codec::pack_cancel(instance, reason);
     let entry = NewEntry { partition: instance.partition(), by, kind: KIND_CANCEL, task: None, body: &body };
     Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
+}
+
+/// Puts a rerun into the inbox, once an instance. The transaction that it begins is ended only where it is accepted.
+pub(crate) async fn rerun(
+    session: &mut Session,
+    instance: InstanceId,
+    by: &str,
+    reason: Option<&str>,
+    now_sql: &str,
+) -> Result<Submitted, Failure> {
+    let (id, key) = (instance.0, literal(rerun_key(instance).as_bytes()));
+    // In its turn: of two that ask for one rerun the second finds what the first wrote.
+    let script = [
+        "START TRANSACTION".to_owned(),
+        TAKE_INBOX_TURN.to_owned(),
+        format!("SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (instances_by_id) WHERE i.id = {id} LIMIT 1"),
+        format!("SELECT entry FROM idempotency WHERE submission_key = {key}"),
+        format!(
+            "SELECT n.run FROM instances i FORCE INDEX (instances_by_id) STRAIGHT_JOIN instances n FORCE INDEX (PRIMARY)
+             ON n.fire_time = i.fire_time AND n.task = i.task AND n.ordinal = i.ordinal AND n.run > i.run AND n.part = 0
+             WHERE i.id = {id} LIMIT 1"
+        ),
+        format!(
+            "SELECT t.id FROM instances i FORCE INDEX (instances_by_id) STRAIGHT_JOIN tasks t FORCE INDEX (PRIMARY) ON t.id = i.task
+             WHERE i.id = {id} AND t.removed = 0 LIMIT 1"
+        ),
+    ];
+    let mut answers = session.answers(script.join("; ")).await?.into_iter().skip(2);
+    let [stored, used, newer, task] = std::array::from_fn(|_| answers.next().unwrap_or_default());
+    let Some(row) = stored.rows.first() else { return Ok(Submitted::NoSuchInstance) };
+    if let Some(row) = used.rows.first() {
+        return Ok(Submitted::Repeated { entry: InboxId(row.try_get(0)?) });
+    }
+    let of = match rerun_of(rows::instance(row)?, reason) {
+        Ok(of) => of,
+        Err(refused) => return Ok(refused),
+    };
+    if !newer.rows.is_empty() {
+        return Ok(Submitted::NotNewest);
+    }
+    if task.rows.is_empty() {
+        return Ok(Submitted::NoSuchTask);
+    }
+    let body = codec::pack_rerun(&of);
+    let hash = literal(&request_hash(of.task, &body));
+    let remember = format!(
+        "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
+    );
+    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_RERUN, task: Some(of.task), body: &body };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, Some(remember), now_sql).await? })
 }

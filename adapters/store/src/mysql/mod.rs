@@ -385,6 +385,12 @@ impl Catalog for MySqlStore {
         session.end_unless(submitted, is_written).await
     }
 
+    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.session().await?;
+        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        session.end_unless(submitted, is_written).await
+    }
+
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
         let mut session = self.reads.session().await?;
         let tasks = history::tasks(&mut session, after.as_deref(), limit).await;

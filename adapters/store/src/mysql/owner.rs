@@ -19,8 +19,8 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
 use crate::set_aside::{
-    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_TRIGGER, Lookup, SetAside, StoredEntry, StoredVersion,
-    read_entry,
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER, Lookup, SetAside, StoredEntry,
+    StoredVersion, read_entry,
 };
 
 /// Rows that are read at a time.
@@ -179,7 +179,7 @@ pub(crate) async fn read_waiting(
     }
     let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
     let entries = inboxes.entries(session, after, limit).await?;
-    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES)) {
+    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN)) {
         return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };

@@ -41,7 +41,7 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, INSTANCE_COLUMNS_COUNT, text};
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::mysql::sql::STATEMENT_ROWS_MAX;
 use crate::mysql::{close, parse, session};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_TRIGGER};
+use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -92,6 +92,13 @@ pub enum Seen {
         /// The entry.
         entry: InboxId,
         /// The instance.
+        instance: InstanceId,
+    },
+    /// A rerun was written to the inbox.
+    RerunSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The instance that is to run once more.
         instance: InstanceId,
     },
     /// An owner has written to an inbox.
@@ -443,7 +450,7 @@ impl Reading<'_> {
             kind::RELEASED => Seen::LeaseReleased { partition: partition(row)?, epoch: Epoch(row.try_get("epoch")?) },
             kind::ENTRY => {
                 let entry = self.entry(row)?;
-                if matches!(entry, Seen::Submitted { .. }) {
+                if matches!(entry, Seen::Submitted { .. } | Seen::RerunSubmitted { .. }) {
                     self.submitted.insert(connection, self.done.len());
                 }
                 entry
@@ -459,6 +466,7 @@ impl Reading<'_> {
             Seen::Defined { .. }
             | Seen::Submitted { .. }
             | Seen::CancelSubmitted { .. }
+            | Seen::RerunSubmitted { .. }
             | Seen::Noticed { .. }
             | Seen::ReferencesChanged { .. } => Some(Timestamp(row.try_get("made_at")?)),
             _ => None,
@@ -517,6 +525,7 @@ impl Reading<'_> {
                 let task = TaskId(optional(row, "task")?.unwrap_or_default());
                 Ok(Seen::Noticed { entry, partition: partition(row)?, notice: codec::notice(task, row.try_get("body")?)? })
             }
+            KIND_RERUN => Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance }),
             KIND_REFERENCES => Ok(Seen::ReferencesChanged { entry, task: task(row)? }),
             _ => Err(Malformed("an entry's kind is unknown").into()),
         }
@@ -539,6 +548,8 @@ impl Reading<'_> {
                 *key = text(row, INSTANCE_KEY)?;
                 Ok(())
             }
+            // Its key says no more than the entry itself.
+            Some((_, Logged { seen: Seen::RerunSubmitted { entry, .. }, .. })) if *entry == found => Ok(()),
             _ => Err(Malformed("a key has no trigger").into()),
         }
     }

@@ -19,9 +19,10 @@ use rustc_hash::FxHashSet;
 use crate::codec;
 use crate::codes::Coded;
 use crate::plan::{Plan, Planner, StoredTask, request_hash};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_TRIGGER};
+use crate::reruns::{rerun_key, rerun_of};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
-use crate::sqlite::rows::{coded, text, unsigned};
+use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
 
 /// Compares the documents with what is stored.
 pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument]) -> rusqlite::Result<Plan> {
@@ -208,6 +209,54 @@ pub(crate) fn cancel(
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
             .insert(params![instance.partition().0, now.0, by, KIND_CANCEL, codec::pack_cancel(instance, reason)])?;
+        Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
+    })
+}
+
+/// Puts a rerun into the inbox, once an instance.
+pub(crate) fn rerun(
+    connection: &Connection,
+    instance: InstanceId,
+    by: &str,
+    reason: Option<&str>,
+    now: Timestamp,
+) -> rusqlite::Result<Submitted> {
+    transaction(connection, |connection| {
+        let mut stored = connection.prepare_cached(concat!("SELECT ", instance_columns!(), " FROM instances i WHERE i.id = ?1"))?;
+        let Some(row) = stored.query_row([instance.0.cast_signed()], rows::instance).optional()? else {
+            return Ok(Submitted::NoSuchInstance);
+        };
+        let key = rerun_key(instance);
+        let mut used = connection.prepare_cached("SELECT entry FROM idempotency WHERE key = ?1")?;
+        if let Some(entry) = used.query_row([&key], |row| unsigned(row, 0)).optional()? {
+            return Ok(Submitted::Repeated { entry: InboxId(entry) });
+        }
+        let of = match rerun_of(row, reason) {
+            Ok(of) => of,
+            Err(refused) => return Ok(refused),
+        };
+        let mut newer = connection.prepare_cached(
+            "SELECT 1 FROM instances INDEXED BY instances_firing
+             WHERE fire_time = ?1 AND task = ?2 AND ordinal = ?3 AND run > ?4 AND part = 0 LIMIT 1",
+        )?;
+        let task = of.task.0.cast_signed();
+        if newer.exists(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run])? {
+            return Ok(Submitted::NotNewest);
+        }
+        let mut there = connection.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND removed = 0")?;
+        if !there.exists([task])? {
+            return Ok(Submitted::NoSuchTask);
+        }
+        let body = codec::pack_rerun(&of);
+        let entry = connection
+            .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .insert(params![instance.partition().0, now.0, by, KIND_RERUN, task, body])?;
+        connection.prepare_cached("INSERT INTO idempotency (key, request_hash, entry, at) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+            key,
+            &request_hash(of.task, &body)[..],
+            entry,
+            now.0
+        ])?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
 }

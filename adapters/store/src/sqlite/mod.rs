@@ -332,6 +332,10 @@ impl Catalog for SqliteStore {
         self.write(move |connection| catalog::cancel(connection, instance, &by, reason.as_deref(), now)).await
     }
 
+    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), now)).await
+    }
+
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
         self.read(move |connection| history::tasks(connection, after.as_deref(), limit)).await
     }

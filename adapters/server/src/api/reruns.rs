@@ -1,0 +1,67 @@
+//! Instances that have ended and run once more.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use punctual_core::instance::{InstanceRow, Part};
+use punctual_core::limits;
+use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::extract::{Body, Named, check_length};
+use super::instances::find;
+use super::{Api, ApiError, BY_BYTES_MAX, views};
+
+/// Why something is done, and who does it.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reason {
+    reason: Option<String>,
+    by: Option<String>,
+}
+
+impl Reason {
+    /// Both, where they are not too long.
+    pub(crate) fn checked(self) -> Result<(Arc<str>, Option<Arc<str>>), ApiError> {
+        check_length("by", self.by.as_deref(), BY_BYTES_MAX)?;
+        check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
+        Ok((Arc::from(self.by.as_deref().unwrap_or("api")), self.reason.map(Arc::from)))
+    }
+}
+
+/// Answers with the new instance once its owner has made it.
+pub(crate) async fn rerun<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+    Body(reason): Body<Reason>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let (by, reason) = reason.checked()?;
+    let of = find(&api, &id).await?;
+    let instance = of.row.id;
+    let (status, entry) = match api.store.rerun(instance, by, reason, api.clock.now().wall).await? {
+        Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
+        Submitted::Repeated { entry } => (StatusCode::OK, entry),
+        Submitted::StillRuns => return Err(ApiError::StillRuns { id: instance }),
+        Submitted::IsPart { whole } => return Err(ApiError::IsPart { id: instance, whole }),
+        Submitted::NotNewest => return Err(ApiError::NotNewest { id: instance }),
+        Submitted::NoSuchTask => return Err(ApiError::NoSuchTask { name: of.task_name.to_string() }),
+        Submitted::NoSuchInstance | Submitted::KeyTaken => return Err(ApiError::NoSuchInstance { id }),
+    };
+    api.signal();
+    let (api, of) = (&api, &of);
+    let made = api.when_applied(entry, || async move { Ok(next_run(&*api.store, of).await?) }).await?;
+    Ok((status, Json(json!({ "rerun_of": instance.to_string(), "instance": made.as_ref().map(views::instance) }))))
+}
+
+/// The run of a firing that follows this one, where there is one.
+async fn next_run<S: Catalog>(store: &S, of: &InstanceView) -> Result<Option<InstanceView>, punctual_driver::ports::StoreError> {
+    let InstanceRow { run, .. } = of.row;
+    let next = InstanceCursor { run: run + 1, part: Part::WHOLE, ..InstanceCursor::of(&of.row) };
+    // The whole of a firing comes right below its first part.
+    let before = Some(InstanceCursor { part: Part(1), ..next });
+    let filter = InstanceFilter { task: Some(of.task_name.clone()), before, limit: 1, ..InstanceFilter::default() };
+    Ok(store.instances(filter).await?.into_iter().next().filter(|found| InstanceCursor::of(&found.row) == next))
+}
