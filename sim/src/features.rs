@@ -42,8 +42,8 @@ pub(crate) fn fits(worker: usize, routing: &punctual_core::routing::Routing) -> 
 }
 
 /// Gives drawn tasks what only some have.
-pub fn draw_features(draw: &mut Draw, tasks: &mut [TaskPlan]) {
-    if !draw.chance(PLANS_PER_MILLE) {
+pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
+    if !Draw::new(seed, "swarm features").chance(PLANS_PER_MILLE) {
         return;
     }
     let names: Vec<_> = tasks.iter().filter_map(|task| spec(&task.document).ok()).map(|spec| spec.name).collect();
@@ -52,7 +52,7 @@ pub fn draw_features(draw: &mut Draw, tasks: &mut [TaskPlan]) {
         if names[index] == "flooded" {
             continue;
         }
-        draw_of_task(draw, &mut tasks[index], &names[..index]);
+        draw_of_task(&mut Draw::new(seed, &format!("swarm features/{index}")), &mut tasks[index], &names[..index]);
     }
 }
 
@@ -91,18 +91,15 @@ fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
     if draw.chance(250) {
         spec.timing = draw_timing(draw, &spec.trigger);
     }
-    if draw.chance(400)
-        && let Some(downstream) = &task.handler.downstream
-    {
-        spec.downstream = Some(downstream.clone());
-        spec.circuit_breaker = Some(CircuitBreaker {
-            failures: draw.between(2, 5) as u32,
-            within: Millis::from_secs(60),
-            open: Millis(*draw.pick(&[500, 2_000])),
-        });
-    }
+    // Drawn whether it has a downstream or not: the families of a plan may give it one.
+    let breaker =
+        CircuitBreaker { failures: draw.between(2, 5) as u32, within: Millis::from_secs(60), open: Millis(*draw.pick(&[500, 2_000])) };
+    let has_breaker = draw.chance(400);
     if draw.chance(100) && spec.retry.max_attempts.is_some() {
         spec.retry.budget = Some(RetryBudget { min_per_minute: draw.between(1, 10) as u32, ..RetryBudget::default() });
+    }
+    if has_breaker && let Some(downstream) = &task.handler.downstream {
+        (spec.downstream, spec.circuit_breaker) = (Some(downstream.clone()), Some(breaker));
     }
     task.document = document(spec);
 }

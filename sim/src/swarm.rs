@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use crate::draw::Draw;
 use crate::faults::{self, Ground};
-use crate::features;
 use crate::load;
 use crate::plan::{Family, Knobs, Plan, STARTS_AT, Shape, TaskPlan};
 use crate::workload;
@@ -120,9 +119,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
         None => {
             let mut draw = Draw::new(seed, "swarm tasks");
             let count = draw.between(options.tasks.0 as u64, options.tasks.1 as u64) as usize;
-            let mut tasks = workload::draw_tasks(&mut draw, count, &families);
-            features::draw_features(&mut Draw::new(seed, "swarm features"), &mut tasks);
-            tasks
+            workload::draw_tasks(&mut draw, seed, count, &families)
         }
     };
     let mut draw = Draw::new(seed, "swarm time");

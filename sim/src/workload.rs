@@ -19,6 +19,7 @@ use punctual_spec::zones::Zones;
 use serde_json::Value;
 
 use crate::draw::Draw;
+use crate::features;
 use crate::plan::{Call, CallKind, Family, HandlerPlan, TaskPlan};
 
 /// Zones of all kinds: none, whole hours in both hemispheres, half and quarter hours.
@@ -66,8 +67,9 @@ pub fn document(mut spec: TaskSpec) -> Value {
 }
 
 /// Draws so many tasks. Some families need a task of a certain kind; they get one.
-pub fn draw_tasks(draw: &mut Draw, count: usize, families: &BTreeSet<Family>) -> Vec<TaskPlan> {
+pub fn draw_tasks(draw: &mut Draw, seed: u64, count: usize, families: &BTreeSet<Family>) -> Vec<TaskPlan> {
     let mut tasks: Vec<TaskPlan> = (0..count).map(|number| draw_task(draw, number)).collect();
+    features::draw_features(seed, &mut tasks);
     if families.contains(&Family::RetryStorm)
         && tasks.iter().all(|task| task.handler.downstream.is_none())
         && let Some(task) = tasks.first_mut()

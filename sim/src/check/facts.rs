@@ -423,10 +423,17 @@ impl<'a> Facts<'a> {
                 });
             }
             // Version 0 stands for triggers of tasks that are not there; and the end of another task is no fire time of this one's trigger.
-            let is_own = |occurrence: &&Occurrence| {
-                occurrence.version != Version(0) && !matches!(occurrence.outcome, Outcome::Disabled | Outcome::ChainTooLong)
+            let is_of_chain = |occurrence: &Occurrence| match occurrence.outcome {
+                Outcome::ChainTooLong => true,
+                Outcome::Disabled => {
+                    let definition = self.definition(occurrence.task, occurrence.version);
+                    definition.is_some_and(|definition| !definition.enabled && definition.chains.is_some())
+                }
+                _ => false,
             };
-            for occurrence in commit.batch.occurrences.iter().filter(is_own) {
+            let is_own = |occurrence: &&Occurrence| occurrence.version != Version(0) && !is_of_chain(occurrence);
+            let own: Vec<_> = commit.batch.occurrences.iter().filter(is_own).collect();
+            for occurrence in own {
                 self.fires.push(Fire {
                     task: occurrence.task,
                     version: occurrence.version,

@@ -16,7 +16,7 @@ use crate::check::{Case, Verdict};
 const LEGAL: [(Option<State>, &[State]); 6] = [
     (None, &[State::Waiting, State::Created]),
     (Some(State::Waiting), &[State::Created, State::Skipped, State::Cancelled]),
-    (Some(State::Created), &[State::Dispatched, State::Running, State::Succeeded, State::Cancelled]),
+    (Some(State::Created), &[State::Dispatched, State::Succeeded, State::Cancelled]),
     (
         Some(State::Dispatched),
         &[
@@ -34,7 +34,10 @@ const LEGAL: [(Option<State>, &[State]); 6] = [
     (Some(State::Retrying), &[State::Created, State::Succeeded, State::Cancelled]),
 ];
 
-fn is_legal(from: Option<State>, to: State) -> bool {
+fn is_legal(row: &InstanceRow, from: Option<State>, to: State) -> bool {
+    if (from, to) == (Some(State::Created), State::Running) {
+        return row.has_parts();
+    }
     LEGAL.iter().any(|(before, after)| *before == from && after.contains(&to))
 }
 
@@ -46,7 +49,7 @@ pub(super) fn legal(facts: &Facts<'_>) -> Verdict {
     for (version, known) in versions(facts) {
         let mut last = known.checked_sub(1).and_then(|last| version.row.transitions.get(last)).map(|last| last.to);
         for transition in version.row.transitions.iter().skip(known) {
-            if !last.is_some_and(State::is_terminal) && !is_legal(last, transition.to) {
+            if !last.is_some_and(State::is_terminal) && !is_legal(version.row, last, transition.to) {
                 let (row, record) = (version.row, facts.commit_of(version).record);
                 case.violated(|| {
                     format!("instance {} of task {}: {} -> {} (record {record})", row.id, row.task, name(last), transition.to.name())

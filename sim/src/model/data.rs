@@ -320,6 +320,12 @@ impl Data {
         }
     }
 
+    /// Whether a task's newest definition has it fire after others.
+    pub(crate) fn is_chained(&self, task: TaskId) -> bool {
+        let version = self.names_of.get(&task).and_then(|name| self.names.get(name)).map(|named| named.version);
+        version.and_then(|version| self.definition(task, version)).is_some_and(|definition| definition.chains.is_some())
+    }
+
     /// The tasks whose ends make this one fire.
     pub(crate) fn referring_to(&self, task: TaskId) -> BTreeSet<TaskId> {
         self.references.keys().filter(|(_, to)| *to == task).map(|(from, _)| *from).collect()

@@ -315,7 +315,11 @@ impl Database {
         let mut concerned = BTreeSet::new();
         for name in changed {
             let task = self.data.names[name].task;
-            concerned.extend(self.data.referring_to(task));
+            let before = self.data.referring_to(task);
+            if before.is_empty() && !self.data.is_chained(task) {
+                continue;
+            }
+            concerned.extend(before);
             self.write(at, Write::Refer { task }, None);
             concerned.extend(self.data.referring_to(task));
         }

@@ -21,6 +21,8 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
             What::Submitted { entry, task, submissions, key } => Seen::Submitted { entry, task, submissions, key },
             What::CancelSubmitted { entry, instance } => Seen::CancelSubmitted { entry, instance },
             What::RerunSubmitted { entry, instance } => Seen::RerunSubmitted { entry, instance },
+            What::Noticed { entry, partition, notice } => Seen::Noticed { entry, partition, notice },
+            What::ReferencesChanged { entry, task } => Seen::ReferencesChanged { entry, task },
             What::LeaseGranted { partition, owner, epoch, until: at } => Seen::LeaseGranted { partition, owner, epoch, until: until(at) },
             What::LeaseRenewed { partition, epoch, until: at } => Seen::LeaseRenewed { partition, epoch, until: until(at) },
             What::LeaseReleased { partition, epoch } => Seen::LeaseReleased { partition, epoch },
@@ -32,6 +34,8 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
                     write.fired_until = write.fired_until.or(*stored);
                     *stored = write.fired_until;
                 }
+                // Its messages are told apart.
+                batch.messages.clear();
                 // Nor does an update change what an instance is, whatever it says.
                 payloads.extend(batch.inserts.iter().map(|row| (row.id, row.payload.clone())));
                 for update in &mut batch.updates {

@@ -155,7 +155,6 @@ impl Writer<'_> {
         self.put_tasks(&mut script);
         self.put_occurrences(&mut script);
         self.put_outputs(&mut script, &fire_times);
-        self.put_messages(&mut script);
         let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
         let mut sequences = FxHashMap::default();
@@ -177,7 +176,8 @@ impl Writer<'_> {
                 });
             }
         }
-        self.check_ids(&sequences).await
+        self.check_ids(&sequences).await?;
+        self.write_messages().await
     }
 
     fn check_covered(&self) -> Result<(), Stop> {
@@ -467,9 +467,12 @@ impl Writer<'_> {
         script.put_all(Expected::Any, inserts);
     }
 
-    /// Writes inbox entries of others. Nearly the last thing of the transaction: it takes the turn of those who write entries, see the
-    /// catalog module.
-    fn put_messages(&self, script: &mut Script) {
+    /// Writes inbox entries of others. The last thing before COMMIT, and on its own: from here on nobody else writes entries, see the catalog
+    /// module, and a batch that is refused takes no numbers.
+    async fn write_messages(&mut self) -> Result<(), Stop> {
+        if self.batch.messages.is_empty() {
+            return Ok(());
+        }
         let inserts = statements(
             "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ",
             &self.batch.messages,
@@ -479,10 +482,9 @@ impl Writer<'_> {
                 values.optional(message.notice.task().map(|task| task.0)).bytes(&codec::pack_notice(&message.notice));
             },
         );
-        if !inserts.is_empty() {
-            script.put(Expected::Any, TAKE_INBOX_TURN.to_owned());
-            script.put_all(Expected::Any, inserts);
-        }
+        let script = [TAKE_INBOX_TURN.to_owned()].into_iter().chain(inserts).collect::<Vec<_>>().join("; ");
+        self.session.answers(script).await?;
+        Ok(())
     }
 
     /// The fire times of the instances whose outputs are written.
