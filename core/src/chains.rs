@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::limits;
+use crate::workflow::find_cycle;
 
 /// A task that fires when another one has ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,47 +92,11 @@ pub fn problems(edges: &[Edge], is_there: impl Fn(&str) -> bool) -> Vec<ChainPro
     for (after, next) in names.iter().zip(&next).filter(|(_, next)| next.len() > limits::REFERENCES_MAX) {
         problems.push(ChainProblem::TooMany { after: Arc::clone(after), count: next.len() });
     }
-    if let Some(path) = find_cycle(&next) {
+    if let Some(mut path) = find_cycle(next.len(), |task| next[task].iter().copied()) {
+        path.extend(path.first().copied());
         problems.push(ChainProblem::Cycle { path: path.into_iter().map(|number| names[number].clone()).collect() });
     }
     problems
-}
-
-/// A way from a node back to itself, that node at both ends. Without recursion: a ring may be long.
-fn find_cycle(next: &[Vec<usize>]) -> Option<Vec<usize>> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Seen {
-        No,
-        OnTheWay,
-        Done,
-    }
-    let mut seen = vec![Seen::No; next.len()];
-    for start in 0..next.len() {
-        let mut way = vec![(start, 0)];
-        while let Some((node, turn)) = way.last_mut() {
-            let node = *node;
-            if *turn == 0 && seen[node] != Seen::No {
-                way.pop();
-                continue;
-            }
-            seen[node] = Seen::OnTheWay;
-            match next[node].get(*turn) {
-                Some(to) => {
-                    *turn += 1;
-                    if seen[*to] == Seen::OnTheWay {
-                        let begin = way.iter().position(|(node, _)| node == to)?;
-                        return Some(way[begin..].iter().map(|(node, _)| *node).chain([*to]).collect());
-                    }
-                    way.push((*to, 0));
-                }
-                None => {
-                    seen[node] = Seen::Done;
-                    way.pop();
-                }
-            }
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -98,11 +98,11 @@ impl ChainOn {
 
     /// Whether an instance that ended in this state makes it fire. One that never started does not.
     pub const fn is_met_by(self, end: State) -> bool {
-        match (self, end) {
-            (ChainOn::Success | ChainOn::Any, State::Succeeded) => true,
-            (ChainOn::Failure | ChainOn::Any, State::Failed | State::TimedOut | State::DeadLettered) => true,
-            (ChainOn::Any, State::Cancelled) => true,
-            _ => false,
+        let is_failure = matches!(end, State::Failed | State::TimedOut | State::DeadLettered);
+        match self {
+            ChainOn::Success => matches!(end, State::Succeeded),
+            ChainOn::Failure => is_failure,
+            ChainOn::Any => is_failure || matches!(end, State::Succeeded | State::Cancelled),
         }
     }
 }

@@ -218,8 +218,11 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Links and result of an instance.
+type More = (Option<Box<Links>>, Option<Arc<str>>);
+
 /// The links and the result that were packed.
-pub(crate) fn more(bytes: Option<&[u8]>) -> Result<(Option<Box<Links>>, Option<Arc<str>>), Malformed> {
+pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
     let Some(bytes) = bytes else { return Ok((None, None)) };
     let mut reader = Reader(bytes);
     reader.layout()?;

@@ -382,7 +382,7 @@ impl Database {
         if self.data.has_later_run(row) {
             return Submitted::NotNewest;
         }
-        if !self.data.name_of(row.task).and_then(|name| self.data.names.get(name)).is_some_and(|named| !named.removed) {
+        if self.data.name_of(row.task).and_then(|name| self.data.names.get(name)).is_none_or(|named| named.removed) {
             return Submitted::NoSuchTask;
         }
         Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason) }

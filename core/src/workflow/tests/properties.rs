@@ -316,7 +316,7 @@ impl<'a> Watched<'a> {
     }
 
     /// Ends all that runs and comes to run, in an order made of these numbers.
-    fn to_the_end(&mut self, order: &[Index]) -> (Vec<NodeState>, RunEnd) {
+    fn until_the_end(&mut self, order: &[Index]) -> (Vec<NodeState>, RunEnd) {
         let mut order = order.iter().cycle();
         while !self.running.is_empty() {
             self.happens(&Happening::Ends(*order.next().expect("a cycle has no end")));
@@ -336,8 +336,8 @@ proptest! {
         let expected = case.by_the_book();
         let end = case.end_by_the_book(&expected);
         for order in [&one, &other] {
-            prop_assert_eq!(Watched::begin(&case, Watch::Unbroken).to_the_end(order), (expected.clone(), end));
-            prop_assert_eq!(Watched::begin(&case, Watch::TakenOverAlways).to_the_end(order), (expected.clone(), end));
+            prop_assert_eq!(Watched::begin(&case, Watch::Unbroken).until_the_end(order), (expected.clone(), end));
+            prop_assert_eq!(Watched::begin(&case, Watch::TakenOverAlways).until_the_end(order), (expected.clone(), end));
         }
     }
 
@@ -351,7 +351,7 @@ proptest! {
             for happening in &happenings {
                 watched.happens(happening);
             }
-            watched.to_the_end(&order)
+            watched.until_the_end(&order)
         });
         prop_assert_eq!(unbroken, taken_over);
     }
@@ -414,7 +414,7 @@ proptest! {
         let mut second =
             Watched { case: &repaired, run, watch: Watch::Unbroken, running: Vec::new(), decided, ends: Vec::new(), has_fail_run: true };
         second.after(steps);
-        let (states, end) = second.to_the_end(&order);
+        let (states, end) = second.until_the_end(&order);
         prop_assert_eq!(states, repaired.by_the_book());
         prop_assert_eq!(end, RunEnd::Succeeded);
     }
