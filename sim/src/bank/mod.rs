@@ -107,7 +107,7 @@ use Flaw::{Core, Store};
 /// The bank.
 pub const BANK: &[Row] = &[
     row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(10007),
-    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(23),
+    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(18),
     row(Core(Guard::SpeakAfterCommit), &["speak.after_commit"]).known(1),
     row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(6),
     row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"])
@@ -123,7 +123,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::LeaseTrusted), &["cancel.meant"]).aimed(Aim::IdleStaleOwners).known(20),
     row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
-    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(0),
+    row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(3),
     row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
     row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(0),
     row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
@@ -145,7 +145,7 @@ pub const BANK: &[Row] = &[
     row(Store(StoreGuard::FiringsUnique), &["fire.no_duplicate"]).with(&[Core(Guard::CursorMovesWithFiring)]).known(10000),
     row(Store(StoreGuard::EntryThereOnApply), &["inbox.once"]).with(&[Core(Guard::InboxOnce)]).known(10000),
     row(Store(StoreGuard::SubmissionKeys), &["submit.durable"]).known(10000),
-    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(10020),
+    row(Store(StoreGuard::LeasesByOwnClock), &["lease.exclusive"]).known(121),
     row(Store(StoreGuard::ReadsFromPrimary), &["lease.exclusive"]).in_profile(Profile::LostTail).known(10000),
 ];
 
