@@ -109,7 +109,8 @@ fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
             task: TaskId(parts.next()?.parse().ok()?),
             ordinal: parts.next()?.parse().ok()?,
             run: parts.next()?.parse().ok()?,
-            part: Part(parts.next()?.parse().ok()?),
+            // Pages from before there were parts have none.
+            part: Part(parts.next().unwrap_or("0").parse().ok()?),
         };
         let fits = [cursor.task.0, cursor.ordinal, cursor.part.0].iter().all(|number| *number <= i64::MAX as u64);
         (fits && parts.next().is_none()).then_some(cursor)
