@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use punctual_core::ids::{PartitionId, TaskId, Version};
-use punctual_core::inbox::ordinal_of;
+use punctual_core::batch::Reference;
+use punctual_core::definition::{Chain, ChainOn, TaskDefinition};
+use punctual_core::ids::{PartitionId, TaskId, Version, partition_of};
+use punctual_core::inbox::{Request, ordinal_of};
 use punctual_core::instance::{InstanceRow, Origin, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Submitted, TaskDocument};
+use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Store, Submitted, TaskDocument};
 
-use super::{Factory, Owner, START, apply, commit, document, dump, ended, entry_ids, open, tasks_in_force};
+use super::{Factory, Owner, PARTITIONS, START, apply, commit, definition, document, dump, ended, entry_ids, open, tasks_in_force};
 
 fn names(names: &[Arc<str>]) -> Vec<&str> {
     let mut names: Vec<_> = names.iter().map(|name| &**name).collect();
@@ -89,6 +91,55 @@ pub async fn a_source_removes_only_its_own_tasks<F: Factory>(factory: &F) {
     assert_eq!(task_names(&store).await, ["a", "b"]);
     assert_eq!(names(&from("api", vec![]).await.expect("an answer").removed), ["b"]);
     assert_eq!(task_names(&store).await, ["a"]);
+}
+
+/// A task that fires after others: their owners find it in their partitions' snapshots and are told of it, a removal takes it back, and what
+/// would hang in the air or in a ring is refused whole.
+pub async fn tasks_that_fire_after_others_are_told_to_their_owners<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let after = |name: &str, others: &[&str]| {
+        let chains = others.iter().map(|other| Chain { task: Arc::from(*other), on: ChainOn::Any });
+        let mut task = document(name, "v1");
+        task.document = Arc::from(task.document.replace("v1", &others.join(" ")));
+        task.definition = Arc::new(TaskDefinition { chains: Some(chains.collect()), ..definition(name, &others.join(" ")) });
+        task
+    };
+    let from = |documents: Vec<TaskDocument>| store.apply("files".into(), "tester".into(), documents, false, START);
+    let applied = from(vec![document("a", "v1"), document("b", "v1"), after("c", &["a", "b"])]).await.expect("an answer");
+    assert_eq!((names(&applied.created), applied.refused), (vec!["a", "b", "c"], vec![]));
+    let id = async |name: &str| store.task(name.into()).await.expect("an answer").expect("the task").0.task;
+    let referred = async |name: &str| {
+        let partition = partition_of(name, PARTITIONS);
+        let all = store.snapshot(partition).await.expect("a snapshot").references;
+        let from = id(name).await;
+        all.into_iter().filter(|reference| reference.from == from).collect::<Vec<_>>()
+    };
+    let (a, b, c) = (id("a").await, id("b").await, id("c").await);
+    let expected = |from| vec![Reference { from, to: c, partition: partition_of("c", PARTITIONS), on: ChainOn::Any }];
+    assert_eq!((referred("a").await, referred("b").await), (expected(a), expected(b)));
+    let told = async || {
+        let all = (0..PARTITIONS).map(PartitionId).collect();
+        let page = store.read_inbox(all, punctual_core::ids::InboxId(0), 100).await.expect("a page");
+        let changes = page.entries.into_iter().filter_map(|entry| match entry.request {
+            Request::ReferencesChanged { task, references } => Some((task, references)),
+            _ => None,
+        });
+        changes.collect::<Vec<_>>()
+    };
+    let mut first = told().await;
+    first.sort_by_key(|(task, _)| *task);
+    assert_eq!(first, [(a, expected(a)), (b, expected(b))]);
+    // Nothing of what is refused is written.
+    for documents in
+        [vec![document("b", "v1"), after("c", &["a", "b"])], vec![after("a", &["c"]), document("b", "v1"), after("c", &["a", "b"])]]
+    {
+        assert_eq!(from(documents).await.expect("an answer").refused.len(), 1);
+    }
+    assert_eq!((told().await.len(), task_names(&store).await), (2, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]));
+    from(vec![document("a", "v1"), document("b", "v1"), after("c", &["b"])]).await.expect("an answer");
+    assert_eq!((referred("a").await, referred("b").await), (vec![], expected(b)));
+    from(vec![document("a", "v1")]).await.expect("an answer");
+    assert_eq!((referred("b").await, task_names(&store).await), (vec![], vec!["a".to_owned()]));
 }
 
 /// Changed or not, it is the new source's from then on.

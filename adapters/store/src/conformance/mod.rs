@@ -104,6 +104,7 @@ macro_rules! conformance_tests {
             a_dry_run_writes_nothing
             a_task_that_comes_back_keeps_its_id
             a_source_removes_only_its_own_tasks
+            tasks_that_fire_after_others_are_told_to_their_owners
             a_source_takes_a_task_over
             of_two_documents_of_one_name_the_later_one_counts
             any_name_will_do
