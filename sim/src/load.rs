@@ -1,7 +1,7 @@
 //! How much work a plan's tasks are, and how long a world that has healed needs to settle.
 
 use punctual_core::cron::Series;
-use punctual_core::definition::{Blocking, Sharding, TaskDefinition, TimeoutAction, Trigger};
+use punctual_core::definition::{Blocking, Policies, Sharding, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_spec::decode;
@@ -23,6 +23,8 @@ const WORKERS_MAX: usize = 4;
 /// The work that a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Load {
+    /// Into how many instances a firing is divided; all counts below are of those.
+    shards: u64,
     /// From fire to fire; `None`: it does not fire by itself again.
     interval_ms: Option<u64>,
     /// From a call to the fire that it makes.
@@ -30,7 +32,7 @@ struct Load {
     /// Longest and usual attempt.
     longest_ms: u64,
     usual_ms: u64,
-    /// Attempts that a thousand instances make.
+    /// Attempts that a thousand firings make.
     attempts_per_mille: u64,
     /// Instances in progress at once.
     max_running: u64,
@@ -44,20 +46,21 @@ impl Load {
     fn of(document: &Value, handler: &HandlerPlan) -> Option<Load> {
         let definition = decode(&document.to_string(), zones()).ok()?;
         let policies = &definition.policies;
-        let kill_ms = policies.timeout.after.filter(|_| policies.timeout.action == TimeoutAction::Kill);
-        let bounded = |takes_ms: u64| kill_ms.map_or(takes_ms, |after| takes_ms.min(after.0.saturating_add(policies.timeout.grace.0)));
-        let retry = &policies.retry;
+        let bounded =
+            |takes_ms: u64| kill_ms(policies).map_or(takes_ms, |after_ms| takes_ms.min(after_ms.saturating_add(policies.timeout.grace.0)));
+        let (retry, shards) = (&policies.retry, shards(&definition));
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
         Some(Load {
+            shards,
             interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1)),
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1),
             usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
-            attempts_per_mille: attempts_per_mille(retry.max_attempts, handler).saturating_mul(shards(&definition)),
-            max_running: u64::from(policies.concurrency.max_running),
+            attempts_per_mille: attempts_per_mille(policies, handler).saturating_mul(shards),
+            max_running: u64::from(policies.concurrency.max_running).saturating_mul(shards),
             max_queue: match policies.concurrency.blocking {
-                Blocking::Queue { max_queue } => u64::from(max_queue),
+                Blocking::Queue { max_queue } => u64::from(max_queue).saturating_mul(shards),
                 Blocking::Discard | Blocking::Replace => 0,
             },
             backoff_ms: without_jitter.delay(failures, 0).0,
@@ -74,7 +77,7 @@ impl Load {
     /// Instances that there may be when the world heals, where so many were submitted by hand and this much time has passed.
     fn backlog(&self, submissions: u64, ms: u64) -> u64 {
         let fired = self.interval_ms.map_or(1, |interval_ms| ms / interval_ms.max(1) + 1);
-        self.max_queue.saturating_add(self.max_running).min(fired.saturating_add(submissions))
+        self.max_queue.saturating_add(self.max_running).min(fired.saturating_add(submissions).saturating_mul(self.shards))
     }
 }
 
@@ -87,18 +90,32 @@ fn shards(definition: &TaskDefinition) -> u64 {
     }
 }
 
-/// Attempts that a thousand instances make, where each fails as often as the handler does.
-pub(crate) fn attempts_per_mille(max_attempts: Option<u32>, handler: &HandlerPlan) -> u64 {
-    if handler.fails_for_good {
-        return 1_000;
-    }
+/// Attempts that a thousand instances make under these policies, where each fails as often as the handler does or runs longer than it may.
+pub(crate) fn attempts_per_mille(policies: &Policies, handler: &HandlerPlan) -> u64 {
+    let fails = u64::from(handler.fails_per_mille).min(1_000);
+    let fails_again = if handler.fails_for_good { 0 } else { fails };
+    let repeated = fails_again + (1_000 - fails) * too_long_per_mille(policies, handler) / 1_000;
     let mut reached = 1_000;
-    let attempts = (0..max_attempts.unwrap_or(1)).map_while(|_| {
+    let attempts = (0..policies.retry.max_attempts.unwrap_or(1)).map_while(|_| {
         let now = reached;
-        reached = reached * u64::from(handler.fails_per_mille) / 1_000;
+        reached = reached * repeated / 1_000;
         (now > 0).then_some(now)
     });
     attempts.sum()
+}
+
+/// Of a thousand runs of the handler, so many are ended for the time that they take.
+fn too_long_per_mille(policies: &Policies, handler: &HandlerPlan) -> u64 {
+    let Some(after_ms) = kill_ms(policies) else { return 0 };
+    let (shortest_ms, longest_ms) = handler.takes_ms;
+    let too_long = longest_ms.saturating_sub(after_ms.max(shortest_ms));
+    if shortest_ms > after_ms { 1_000 } else { too_long.saturating_mul(1_000) / longest_ms.saturating_sub(shortest_ms).max(1) }
+}
+
+/// How long an attempt may run before it is asked to end.
+fn kill_ms(policies: &Policies) -> Option<u64> {
+    let timeout = &policies.timeout;
+    timeout.after.filter(|_| timeout.action == TimeoutAction::Kill).map(|after| after.0)
 }
 
 /// From fire to fire, by the calendar of 2026 for cron schedules.
@@ -226,4 +243,33 @@ fn submissions(plan: &Plan, task: usize) -> u64 {
         _ => 0,
     });
     (called + flooded.sum::<usize>()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_core::time::Millis;
+
+    use super::*;
+
+    #[test]
+    fn attempts_that_run_out_of_time_count_like_those_that_fail() {
+        let policies = |kill_ms: u64| {
+            let mut policies = Policies::default();
+            policies.retry.max_attempts = Some(3);
+            policies.timeout.after = Some(Millis(kill_ms));
+            policies
+        };
+        let handler = |fails_per_mille, fails_for_good| HandlerPlan {
+            takes_ms: (30_000, 60_000),
+            fails_per_mille,
+            fails_for_good,
+            obeys_after_ms: None,
+            downstream: None,
+        };
+        assert_eq!(attempts_per_mille(&policies(60_000), &handler(0, false)), 1_000);
+        assert_eq!(attempts_per_mille(&policies(45_000), &handler(0, false)), 1_750, "half of them are too long");
+        assert_eq!(attempts_per_mille(&policies(45_000), &handler(200, false)), 1_960, "and of the others one in five fails");
+        assert_eq!(attempts_per_mille(&policies(45_000), &handler(200, true)), 1_560, "which nothing follows");
+        assert_eq!(attempts_per_mille(&policies(10_000), &handler(0, false)), 3_000, "all are too long");
+    }
 }

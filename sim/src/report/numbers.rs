@@ -181,7 +181,7 @@ fn downstream(facts: &Facts, name: &str) -> DownstreamReport {
 }
 
 /// Calls in a usual minute, of the first calls in each minute that had any: with the retries of tasks that fail as often as they are said
-/// to.
+/// to, or take longer than they may.
 fn usual_per_minute(tasks: &[&TaskFacts], first_calls: &mut [u64]) -> u64 {
     let Some(median) = words::percentile(first_calls, 500) else { return 0 };
     let sum: u64 = first_calls.iter().sum();
@@ -189,10 +189,10 @@ fn usual_per_minute(tasks: &[&TaskFacts], first_calls: &mut [u64]) -> u64 {
     // Whoever has more instances counts for more.
     let (mut instances, mut attempts_per_mille) = (0, 0);
     for task in tasks {
-        let max_attempts = task.definition.as_ref().and_then(|definition| definition.policies.retry.max_attempts);
         let count = task.instances.len() as u64;
         instances += count;
-        attempts_per_mille += count * attempts_per_thousand(max_attempts, task.handler);
+        let attempts = |definition: &TaskDefinition| attempts_per_thousand(&definition.policies, task.handler);
+        attempts_per_mille += count * task.definition.as_ref().map_or(1_000, attempts);
     }
     let of_an_instance = attempts_per_mille.checked_div(instances).unwrap_or(1_000).max(1_000);
     ((first_per_mille * of_an_instance + 500_000) / 1_000_000).max(1)
