@@ -138,6 +138,7 @@ mod tests {
         failures.map(|n| policy.delay(n, 0).0).collect()
     }
 
+    /// C328, and `grows_by_one_and_a_half_exactly` and `extreme_policies_stay_within_the_cap`.
     #[test]
     fn doubles_up_to_the_cap_and_stays_there() {
         let got = delays(policy(DOUBLING, 300, 60_000, Jitter::None), 1..=10_000);
@@ -190,6 +191,7 @@ mod tests {
         (*samples.iter().min().unwrap(), sum as f64 / SAMPLES as f64, *samples.iter().max().unwrap())
     }
 
+    /// C329.
     fn check_spread(jitter: Jitter, low_permille: u64, high_permille: u64) {
         for failures in 1..=12 {
             let d = policy(DOUBLING, 300, 60_000, Jitter::None).delay(failures, 0).0;

@@ -20,7 +20,7 @@ pub const PARTITIONS_MAX: u16 = 1 << 14;
 pub const PARTITIONS_DEFAULT: u16 = 64;
 
 /// Longest task name, in characters.
-pub const NAME_CHARS_MAX: usize = 128;
+pub const NAME_CHARS_MAX: usize = 255;
 /// Largest payload, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Largest error text that is kept with a transition, in bytes.

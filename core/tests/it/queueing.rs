@@ -35,7 +35,7 @@ fn most_in_any(window: u64, starts: &[u64]) -> usize {
     starts.iter().map(|first| starts.iter().filter(|at| (*first..first + window).contains(*at)).count()).max().unwrap_or(0)
 }
 
-/// Capacity is one a second. Each second one of the highest level comes, for ever; one of the lowest came first.
+/// C375: capacity is one a second. Each second one of the highest level comes, for ever; one of the lowest came first.
 #[test]
 fn the_lowest_level_starts_when_it_has_waited_for_the_difference() {
     let mut desk = Desk::new();

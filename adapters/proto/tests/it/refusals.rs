@@ -134,7 +134,7 @@ fn parts_of_assignments_that_are_missing() {
 #[test]
 fn parts_of_assignments_beyond_their_limits() {
     let characters = long(129, 128, Unit::Characters);
-    check_assign("task_name", characters.clone(), |assign| assign.task_name = "名".repeat(129));
+    check_assign("task_name", long(256, 255, Unit::Characters), |assign| assign.task_name = "名".repeat(256));
     check_assign("handler.name", characters, |assign| assign.handler.as_mut().unwrap().name = "名".repeat(129));
     let config = long(HANDLER_CONFIG_BYTES_MAX + 1, HANDLER_CONFIG_BYTES_MAX, Unit::Bytes);
     check_assign("handler.config", config, |assign| {

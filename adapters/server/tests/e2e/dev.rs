@@ -157,6 +157,7 @@ fn a_delay_fires_once_over_restarts() {
     assert_eq!(folder.read("done"), "done\n");
 }
 
+/// C376.
 #[test]
 fn a_key_fires_once_and_stands_for_one_request() {
     let folder =

@@ -315,7 +315,9 @@ fn two_on_one_database_or_one_port_are_one_too_many() {
 #[test]
 fn bad_files_are_refused_and_the_database_is_left_alone() {
     let folder = used();
-    for (text, code) in [("", "PUN-105"), ("tasks: [", "PUN-102"), ("tasks:\n  - {name: ..}\n", "PUN-112")] {
+    // C385: a zone that is not there, too.
+    let zoneless = "tasks:\n  - {name: t, trigger: {cron: '* * * * *', timezone: Asia/Mumbai}, command: x}\n";
+    for (text, code) in [("", "PUN-105"), ("tasks: [", "PUN-102"), ("tasks:\n  - {name: ..}\n", "PUN-112"), (zoneless, "PUN-115")] {
         folder.write("tasks.yaml", text);
         let said = folder.refused(&[]);
         assert!(said.contains(code), "{text:?}: {said}");
@@ -353,9 +355,10 @@ fn a_gigabyte_of_output_is_kept_in_small_memory() {
     dev.stop();
 }
 
+/// C340: names of any kind are kept as they are.
 #[test]
 fn names_may_be_anything() {
-    let long = "ж".repeat(128);
+    let long = "ж".repeat(255);
     let names = [
         "nächtlicher Bericht",
         "報告書/毎日",
@@ -446,6 +449,8 @@ fn bad_requests_get_an_answer_with_a_code() {
         ("/api/v1/tasks?limit=99999999999999999999999", 400, "PUN-305"),
         ("/api/v1/tasks?limit=1&limit=2", 400, "PUN-305"),
         ("/api/v1/tasks?typo=1", 400, "PUN-305"),
+        ("/api/v1/tasks?sort=name;select%20sleep(5)", 400, "PUN-305"),
+        ("/api/v1/instances?task=%27%20OR%201=1%20--", 404, "PUN-303"),
         ("/api/v1/instances?state=sleeping", 400, "PUN-305"),
         ("/api/v1/instances?task=absent", 404, "PUN-303"),
         ("/api/v1/instances?before=1_2_3", 400, "PUN-305"),

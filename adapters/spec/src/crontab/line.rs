@@ -179,6 +179,7 @@ pub(super) fn extension_hint(schedule: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    /// C382.
     #[test]
     fn percent_signs_are_read_as_cron_reads_them() {
         for (text, command, stdin) in [

@@ -71,6 +71,7 @@ TZ=Asia/Tokyo
 0 9 * * *
 garbage";
 
+/// C383, and the cases below.
 #[test]
 fn a_users_crontab() {
     check(

@@ -198,6 +198,7 @@ fn stored_documents_get_the_same_checks() {
     }
 }
 
+/// C339: what is longer is refused (`names` of the refusals), nothing is cut.
 #[test]
 fn names_keep_to_their_limits() {
     let longest = "é".repeat(limits::NAME_CHARS_MAX);

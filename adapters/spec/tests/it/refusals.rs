@@ -58,7 +58,7 @@ tasks:
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
                 100ms to 36600d
             tasks.yaml:12:11: PUN-112 tasks[2].name: it begins or ends with a blank
-                1 to 128 characters, none of them control characters
+                1 to 255 characters, none of them control characters
             tasks.yaml:13:14: PUN-107 tasks[2].trigger: the trigger doesn't say when
                 add one of cron, fixed_rate, fixed_delay, delay
             tasks.yaml:13:15: PUN-106 tasks[2].trigger: there is no field `every`
@@ -435,17 +435,17 @@ fn names() {
             "tasks:\n- {{name: '', trigger: manual, command: x}}\n- {{name: '  ', trigger: manual, command: x}}\n\
              - {{name: {}, trigger: manual, command: x}}\n- {{name: \"a\\0b\", trigger: manual, command: x}}\n\
              - {{name: a, trigger: manual, command: x}}\n- {{trigger: manual, command: x}}\n- {{name: a, trigger: manual, command: x}}\n",
-            "x".repeat(129)
+            "x".repeat(256)
         ),
         expect![[r#"
             tasks.yaml:2:10: PUN-112 tasks[0].name: it is empty
-                1 to 128 characters, none of them control characters
+                1 to 255 characters, none of them control characters
             tasks.yaml:3:10: PUN-112 tasks[1].name: it is blank
-                1 to 128 characters, none of them control characters
-            tasks.yaml:4:10: PUN-112 tasks[2].name: it has 129 characters
-                1 to 128 characters, none of them control characters
+                1 to 255 characters, none of them control characters
+            tasks.yaml:4:10: PUN-112 tasks[2].name: it has 256 characters
+                1 to 255 characters, none of them control characters
             tasks.yaml:5:10: PUN-112 tasks[3].name: it has control characters
-                1 to 128 characters, none of them control characters
+                1 to 255 characters, none of them control characters
             tasks.yaml:7:3: PUN-107 tasks[5]: the task has no `name`
                 add `name: ...`
             tasks.yaml:8:10: PUN-113 tasks[6].name: two tasks are named `a`: here and on line 6
@@ -550,7 +550,7 @@ fn what_a_task_fires_after_is_refused_where_it_makes_no_sense() {
             tasks.yaml:3:21: PUN-107 tasks[1].after[0]: it doesn't say after which task
                 add `task:` with the task's name
             tasks.yaml:3:21: PUN-112 tasks[1].after[0].task: it begins or ends with a blank
-                1 to 128 characters, none of them control characters
+                1 to 255 characters, none of them control characters
             tasks.yaml:3:46: PUN-116 tasks[1].after[2]: `c` is named twice
                 keep one; `on: any` stands for success and failure
             tasks.yaml:3:63: PUN-109 tasks[1].after[3].on: `failed` is not one of the values
@@ -561,6 +561,7 @@ fn what_a_task_fires_after_is_refused_where_it_makes_no_sense() {
     );
 }
 
+/// C356.
 #[test]
 fn shards_are_refused_where_they_make_no_sense() {
     check(
