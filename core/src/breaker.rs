@@ -34,6 +34,17 @@ pub enum BreakerState {
     },
 }
 
+impl BreakerState {
+    /// Its name, the same in API, CLI and console.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BreakerState::Closed => "closed",
+            BreakerState::Open { .. } => "open",
+            BreakerState::HalfOpen { .. } => "half_open",
+        }
+    }
+}
+
 /// What becomes of an attempt that is to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use punctual_core::ids::{ConnectionId, PartitionId};
 use punctual_core::protocol::{ToScheduler, ToWorker};
-use punctual_core::scheduler::{WaitingView, WorkerView};
+use punctual_core::scheduler::{BreakerView, WaitingView, WorkerView};
 use punctual_core::time::{Millis, Monotonic};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -133,6 +133,8 @@ pub struct SchedulerStatus {
     pub workers: Vec<WorkerView>,
     /// What waits for a worker.
     pub waiting: Vec<WaitingView>,
+    /// The circuit breakers that have seen failures lately.
+    pub breakers: Vec<BreakerView>,
     /// Instances that wait for the rate of their task.
     pub throttled: usize,
 }

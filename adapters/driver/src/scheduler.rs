@@ -145,8 +145,15 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
                 let machine = &self.machine;
                 let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.instance_count());
                 // Who doesn't want to know any more has gone.
-                let (waiting, throttled) = (machine.waiting_for(), machine.throttled_count());
-                let _ = asker.send(SchedulerStatus { partitions, tasks, instances, workers: machine.workers(), waiting, throttled });
+                let _ = asker.send(SchedulerStatus {
+                    partitions,
+                    tasks,
+                    instances,
+                    workers: machine.workers(),
+                    waiting: machine.waiting_for(),
+                    breakers: machine.breakers(),
+                    throttled: machine.throttled_count(),
+                });
                 return;
             }
             ToSchedulerNode::Quiesce => Event::Quiesce,

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use punctual_core::scheduler::{WaitingView, WorkerView};
+use punctual_core::scheduler::{BreakerView, WaitingView, WorkerView};
 use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
 use punctual_driver::ports::{Catalog, Clock, PartitionView, ReplicaView};
 use serde_json::{Value, json};
@@ -31,6 +31,7 @@ pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -
         "partitions": partitions.iter().map(partition).collect::<Vec<_>>(),
         "workers": own.iter().flat_map(|own: &SchedulerStatus| &own.workers).map(worker).collect::<Vec<_>>(),
         "waiting": own.iter().flat_map(|own| &own.waiting).map(waiting).collect::<Vec<_>>(),
+        "breakers": own.iter().flat_map(|own| &own.breakers).map(breaker).collect::<Vec<_>>(),
         "throttled": own.as_ref().map(|own| own.throttled),
         "inbox": partitions.iter().map(|partition| partition.inbox).sum::<u64>(),
         "live": partitions.iter().map(|partition| partition.live).sum::<u64>(),
@@ -81,5 +82,16 @@ fn waiting(view: &WaitingView) -> Value {
         "instances": view.waiting,
         "nobody": view.nobody.map(|nobody| nobody.name()),
         "reason": view.nobody.map(|nobody| nobody.reason()),
+    })
+}
+
+/// A circuit breaker of the replica that answers.
+fn breaker(view: &BreakerView) -> Value {
+    json!({
+        "downstream": &*view.downstream,
+        "state": view.state.name(),
+        "probe_in_ms": view.opens_in.map(|wait| wait.0),
+        "failures": view.failures,
+        "held": view.held,
     })
 }

@@ -63,6 +63,15 @@ impl StatusArgs {
         if !rows("waiting").is_empty() {
             shown += &format!("\n{waiting}\n");
         }
+        let mut breakers = table(["BREAKER", "STATE", "PROBE IN", "FAILURES", "HELD"]);
+        for breaker in rows("breakers") {
+            let probe_in = breaker["probe_in_ms"].as_u64().map(|ms| format!("{} s", ms.div_ceil(1_000)));
+            let [downstream, state, failures, held] = ["downstream", "state", "failures", "held"].map(|field| text(&breaker[field]));
+            breakers.add_row([downstream, state, probe_in.unwrap_or_default(), failures, held]);
+        }
+        if !rows("breakers").is_empty() {
+            shown += &format!("\n{breakers}\n");
+        }
         if let Some(throttled @ 1..) = status["throttled"].as_u64() {
             shown += &format!("\n{throttled} instances wait for the rate limit of their task\n");
         }
