@@ -7,7 +7,8 @@
 //! waiting -> skipped | cancelled
 //! ```
 //!
-//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have.
+//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
+//! worker only goes from `created` to `failed` when that is gone.
 //!
 //! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes
 //! straight to `succeeded`.
@@ -80,7 +81,7 @@ impl State {
         use State::*;
         match self {
             Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Running | Succeeded | Cancelled),
+            Created => matches!(next, Dispatched | Running | Succeeded | Failed | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Retrying => matches!(next, Created | Succeeded | Cancelled),
@@ -168,11 +169,15 @@ pub enum Cause {
     RetryBudgetExhausted,
     /// Somebody asked for it to run once more.
     RerunRequested,
+    /// The only worker that it was for is gone.
+    WorkerGone,
+    /// It would have been divided into more parts than the limits allow.
+    TooManyParts,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 29] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -200,6 +205,8 @@ impl Cause {
         Cause::NotRetried,
         Cause::RetryBudgetExhausted,
         Cause::RerunRequested,
+        Cause::WorkerGone,
+        Cause::TooManyParts,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -232,6 +239,8 @@ impl Cause {
             Cause::NotRetried => "not_retried",
             Cause::RetryBudgetExhausted => "retry_budget_exhausted",
             Cause::RerunRequested => "rerun_requested",
+            Cause::WorkerGone => "worker_gone",
+            Cause::TooManyParts => "too_many_parts",
         }
     }
 }
@@ -369,6 +378,23 @@ pub struct Links {
     pub cause: Option<InstanceId>,
     /// How many chained tasks lie between this instance and one that a trigger fired.
     pub hops: u32,
+    /// Of the shards that it was divided into, so many have succeeded in the run before and are not run again.
+    pub carried: u32,
+    /// It is a shard for the worker that its key names, and for nobody else.
+    pub is_for_worker: bool,
+    /// The shards that a rerun is to have, until it has them.
+    pub again: Option<Box<ShardsAgain>>,
+}
+
+/// The shards of a firing that are to run again: of what the run before was divided into, those that have not succeeded there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardsAgain {
+    /// Into how many the firing was divided, at most [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
+    pub count: u32,
+    /// Whether each is for the worker that its key names.
+    pub are_for_workers: bool,
+    /// Number and key of those that are to run again, in the order of their numbers; at least one.
+    pub shards: Vec<(u32, Option<Arc<str>>)>,
 }
 
 /// An instance as the store keeps it. Its owner writes it whole.

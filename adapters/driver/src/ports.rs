@@ -347,6 +347,16 @@ pub enum Submitted {
     NotNewest,
 }
 
+/// What runs again of a firing that was divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rerunning {
+    /// The shards that have not succeeded.
+    #[default]
+    Unsuccessful,
+    /// All of it, divided anew.
+    All,
+}
+
 /// A task and how it stands.
 #[derive(Clone, Debug)]
 pub struct TaskView {
@@ -496,11 +506,15 @@ pub trait Catalog: Send + Sync + 'static {
     /// Asks for an instance that has ended to run once more: the newest run of a whole firing. The new run is of the same task, fire time
     /// and ordinal, under the version that is in force then. However often, and by whomever, that is asked of one instance, it has one
     /// entry: later calls are answered with it.
+    ///
+    /// Of a firing that was divided, [`Rerunning::Unsuccessful`] means those shards only that have not succeeded, by the numbers and keys
+    /// that they had; all of them where each has.
     fn rerun(
         &self,
         instance: InstanceId,
         by: Arc<str>,
         reason: Option<Arc<str>>,
+        which: Rerunning,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
 

@@ -53,6 +53,7 @@ impl TaskSpec {
         check.priority(self);
         check.rate_limit(self);
         let routing = check.routing(self);
+        check.broadcast(self);
         let handler = check.handler(&self.handler, zones);
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
@@ -480,8 +481,17 @@ impl Check {
             (RoutingStrategy::RoundRobin, None) => definition_routing::Strategy::RoundRobin,
             (RoutingStrategy::Random, None) => definition_routing::Strategy::Random,
             (RoutingStrategy::Hash, None) => definition_routing::Strategy::Hash,
+            (RoutingStrategy::Broadcast, None) => definition_routing::Strategy::Broadcast,
         };
         Routing { strategy, tags: self.tags(&routing.tags), min_worker_version: self.worker_version(routing.min_worker_version.as_deref()) }
+    }
+
+    /// Each worker has one shard: there is nothing else to divide by.
+    fn broadcast(&mut self, spec: &TaskSpec) {
+        if spec.routing.strategy == RoutingStrategy::Broadcast && spec.shards != Shards::None {
+            let help = "leave out `shards`, or take another strategy";
+            self.refuse(Code::Conflict, &["shards"], "what is broadcast has a shard for each worker, and no others", help);
+        }
     }
 
     fn tags(&mut self, tags: &BTreeMap<String, String>) -> Vec<Arc<str>> {

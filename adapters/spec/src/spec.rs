@@ -285,6 +285,8 @@ choices! {
         Hash = "hash",
         /// The one that is named.
         Pinned = "pinned",
+        /// All of them: one shard for each.
+        Broadcast = "broadcast",
     }
 }
 

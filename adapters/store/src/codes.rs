@@ -76,6 +76,8 @@ coded!(Cause {
     NotRetried = 24,
     RetryBudgetExhausted = 25,
     RerunRequested = 26,
+    WorkerGone = 43,
+    TooManyParts = 44,
 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });

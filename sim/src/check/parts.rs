@@ -1,18 +1,31 @@
 //! `shard.complete`: firings that are divided into shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use punctual_core::ids::InstanceId;
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::instance::{Cause, InstanceRow, State};
+use punctual_core::routing::Understanding;
 
 use crate::check::facts::Facts;
 use crate::check::{Case, Verdict};
+use crate::features;
+use crate::plan::STARTS_AT;
+
+/// So long after a world's beginning every worker has connected.
+const CONNECTED_WITHIN_MS: i64 = 15_000;
+
+/// The shards of each firing that was divided, with the records in which they were made.
+type Shards<'a> = BTreeMap<InstanceId, Vec<(usize, &'a InstanceRow)>>;
 
 /// A firing that is divided is so in the batch that makes its shards: as many as it says, numbered from 0, each once. It ends in a batch after
 /// which none of them is unfinished: succeeded where all have, failed where one has not, or cancelled.
+///
+/// Of a rerun, those are left out that are carried over: those which have succeeded in an earlier run. What is broadcast has a shard for each
+/// worker that it names, each worker once, which fits; and begins nowhere else.
 pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
-    let mut shards: BTreeMap<InstanceId, Vec<(usize, &InstanceRow)>> = BTreeMap::new();
+    let mut shards = Shards::new();
     for commit in &facts.commits {
         for row in &commit.batch.inserts {
             if let Some(whole) = row.parent() {
@@ -24,13 +37,15 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
         if facts.was_undone(*whole) {
             continue;
         }
-        divided(facts, *whole, parts, &mut case);
+        divided(facts, *whole, &shards, &mut case);
+        broadcast(facts, *whole, parts, &mut case);
         ended(facts, *whole, parts, &mut case);
     }
     case.verdict()
 }
 
-fn divided(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)], case: &mut Case) {
+fn divided(facts: &Facts<'_>, whole: InstanceId, shards: &Shards<'_>, case: &mut Case) {
+    let parts = &shards[&whole];
     let record = parts[0].0;
     let Some(row) = facts.row_at(whole, record + 1) else {
         return case.violated(|| format!("shards of instance {whole} were made, and it is not there (record {record})"));
@@ -38,9 +53,70 @@ fn divided(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)]
     let count = row.links.as_ref().map_or(0, |links| links.shards);
     let mut indices: Vec<_> = parts.iter().filter_map(|(_, part)| part.part.shard_index()).collect();
     indices.sort_unstable();
-    let is_whole = parts.iter().all(|(made, _)| *made == record) && indices.iter().copied().eq(0..count);
+    let carried = row.links.as_ref().map_or(0, |links| links.carried);
+    let has_succeeded = carried_over(facts, row, carried, shards);
+    let is_new = |index: &u32| indices.binary_search(index).is_ok();
+    let is_accounted = (0..count).all(|index| is_new(&index) != has_succeeded.contains(&index));
+    let are_distinct = indices.windows(2).all(|two| two[0] < two[1]) && indices.last().is_none_or(|last| *last < count);
+    let is_whole = parts.iter().all(|(made, _)| *made == record)
+        && are_distinct
+        && is_accounted
+        && indices.len() as u64 + u64::from(carried) == u64::from(count);
     if !is_whole {
         case.violated(|| format!("instance {whole} was divided into {count} shards, there are {indices:?} (record {record})"));
+    }
+}
+
+/// The shards that have succeeded in runs before this one, where it carries some over.
+fn carried_over(facts: &Facts<'_>, row: &InstanceRow, carried: u32, shards: &Shards<'_>) -> BTreeSet<u32> {
+    let mut succeeded = BTreeSet::new();
+    let before = |row: &InstanceRow| row.links.as_ref().and_then(|links| links.cause).and_then(|cause| facts.last_row(cause));
+    let mut of = if carried > 0 { before(row) } else { None };
+    while let Some(run) = of {
+        let ends = shards.get(&run.id).into_iter().flatten().filter_map(|(_, part)| facts.last_row(part.id));
+        succeeded.extend(ends.filter(|part| part.state == State::Succeeded).filter_map(|part| part.part.shard_index()));
+        of = if run.links.as_ref().is_some_and(|links| links.carried > 0) { before(run) } else { None };
+    }
+    succeeded
+}
+
+/// Each is for one worker, which no other is for, and begins there only.
+fn broadcast(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)], case: &mut Case) {
+    let is_for_worker = |row: &InstanceRow| row.links.as_ref().is_some_and(|links| links.is_for_worker);
+    if !parts.iter().any(|(_, row)| is_for_worker(row)) {
+        return;
+    }
+    let mut workers = BTreeSet::new();
+    for (record, row) in parts {
+        let worker = row.links.as_ref().and_then(|links| links.shard_key.clone()).filter(|_| is_for_worker(row));
+        let Some(worker) = worker.filter(|worker| workers.insert(worker.clone())) else {
+            case.violated(|| {
+                format!("shard {} of instance {whole} is for no worker, or for that of another one (record {record})", row.id)
+            });
+            continue;
+        };
+        let ran_elsewhere = facts.runs.iter().find(|run| run.instance == row.id && *worker != *format!("w{}", run.worker + 1));
+        if let Some(run) = ran_elsewhere {
+            case.violated(|| format!("shard {} is for worker {worker} and began on worker {} (record {})", row.id, run.worker, run.began));
+        }
+    }
+    every_worker(facts, whole, parts[0].0, &workers, case);
+}
+
+/// In a world in which nothing goes wrong, every worker that fits has been there since its beginning.
+fn every_worker(facts: &Facts<'_>, whole: InstanceId, record: usize, named: &BTreeSet<Arc<str>>, case: &mut Case) {
+    let Some(row) = facts.row_at(whole, record + 1) else { return };
+    let Some(routing) = facts.definition(row.task, row.version).and_then(|definition| definition.routing.as_deref()) else { return };
+    let divided_at = row.transitions.iter().find(|transition| transition.cause == Cause::Divided).map(|transition| transition.at);
+    let is_calm = facts.plan.faults.is_empty() && divided_at.is_some_and(|at| at.0 - STARTS_AT >= CONNECTED_WITHIN_MS);
+    if !is_calm || row.run > 1 {
+        return;
+    }
+    let fits = |worker: &usize| features::fits(*worker, routing) && features::traits(*worker).understands >= Understanding::Shards;
+    let expected: BTreeSet<Arc<str>> =
+        (0..facts.plan.shape.workers).filter(fits).map(|worker| Arc::from(format!("w{}", worker + 1))).collect();
+    if *named != expected {
+        case.violated(|| format!("instance {whole} was broadcast to {named:?}, there were {expected:?} (record {record})"));
     }
 }
 

@@ -12,8 +12,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -184,8 +184,15 @@ impl Catalog for ModelStore {
         Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason)))
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason, which)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -41,7 +41,7 @@ fn the_largest_hello_and_report_fit() {
     hello.running = vec![Running { instance: instance(), fence: Fence(u64::MAX) }; RUNNING_MAX];
     let tag: Arc<str> = Arc::from(format!("k={}", "v".repeat(TAG_BYTES_MAX - 2)));
     let version = WorkerVersion::parse(&format!("1-{}", "a".repeat(WORKER_VERSION_BYTES_MAX - 2))).ok();
-    hello.traits = WorkerTraits { tags: vec![tag; TAGS_MAX], version, reserved: [SLOTS_MAX - 1, 1] };
+    hello.traits = WorkerTraits { tags: vec![tag; TAGS_MAX], version, reserved: [SLOTS_MAX - 1, 1], ..WorkerTraits::default() };
     let mut report = samples::report();
     (report.instance, report.fence, report.code) = (instance(), Fence(u64::MAX), Some(i32::MIN));
     report.detail = Some(Arc::from("x".repeat(DETAIL_BYTES_MAX)));

@@ -51,6 +51,7 @@ pub(crate) fn hello() -> Hello {
             tags: vec![Arc::from("gpu=true"), Arc::from("zone=eu")],
             version: WorkerVersion::parse("1.4.0-rc.1").ok(),
             reserved: [1, 2],
+            ..WorkerTraits::default()
         },
     }
 }

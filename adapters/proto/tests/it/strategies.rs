@@ -98,6 +98,7 @@ fn traits() -> impl Strategy<Value = WorkerTraits> {
         tags,
         version: version.map(|text| WorkerVersion::parse(&text).expect("a version")),
         reserved: [reserved, 0],
+        ..WorkerTraits::default()
     })
 }
 

@@ -23,8 +23,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -385,9 +385,16 @@ impl Catalog for MySqlStore {
         session.end_unless(submitted, is_written).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), which, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 

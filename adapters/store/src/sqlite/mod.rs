@@ -28,8 +28,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -332,8 +332,15 @@ impl Catalog for SqliteStore {
         self.write(move |connection| catalog::cancel(connection, instance, &by, reason.as_deref(), now)).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), now)).await
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), which, now)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

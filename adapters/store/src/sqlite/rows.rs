@@ -160,6 +160,7 @@ mod tests {
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
             links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
+            (carried, is_for_worker, again) in (any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -171,7 +172,7 @@ mod tests {
                 part: Part(part),
                 links: links.map(|(parent, shards, key, cause, hops)| {
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops })
+                    Box::new(Links { parent, shards, shard_key, cause, hops, carried, is_for_worker, again: again.map(Box::new) })
                 }),
                 result: result.map(Into::into),
                 origin,
