@@ -173,11 +173,13 @@ pub enum Cause {
     WorkerGone,
     /// It would have been divided into more parts than the limits allow.
     TooManyParts,
+    /// What its parts have answered is too much to be handed on.
+    ResultsTooLarge,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 29] = [
+    pub const ALL: [Cause; 30] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -207,6 +209,7 @@ impl Cause {
         Cause::RerunRequested,
         Cause::WorkerGone,
         Cause::TooManyParts,
+        Cause::ResultsTooLarge,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -241,6 +244,7 @@ impl Cause {
             Cause::RerunRequested => "rerun_requested",
             Cause::WorkerGone => "worker_gone",
             Cause::TooManyParts => "too_many_parts",
+            Cause::ResultsTooLarge => "results_too_large",
         }
     }
 }
@@ -318,6 +322,11 @@ pub struct WorkerRef {
     pub life: WorkerLife,
 }
 
+/// The shard's place of a part that lists: no shard has it.
+const LIST: u64 = u32::MAX as u64;
+/// The shard's place of a part that reduces.
+const REDUCE: u64 = LIST - 1;
+
 /// Which part of a firing an instance is: the whole of it, a node of a workflow, a shard, or a shard of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part(pub u64);
@@ -341,9 +350,34 @@ impl Part {
         Part(self.without_shard().0 | (index as u64 + 1))
     }
 
-    /// Which shard it is, counted from 0.
+    /// The part that lists the items of this one, which is mapped.
+    pub const fn and_list(self) -> Part {
+        Part(self.without_shard().0 | LIST)
+    }
+
+    /// The part that reduces the results of this one, which is mapped.
+    pub const fn and_reduce(self) -> Part {
+        Part(self.without_shard().0 | REDUCE)
+    }
+
+    /// Whether it lists the items of a map.
+    pub const fn is_list(self) -> bool {
+        self.0 & LIST == LIST
+    }
+
+    /// Whether it reduces the results of a map.
+    pub const fn is_reduce(self) -> bool {
+        self.0 & LIST == REDUCE
+    }
+
+    /// Whether it is a shard or an item, or lists or reduces: no part of its own can follow.
+    pub const fn is_shard(self) -> bool {
+        self.0 as u32 != 0
+    }
+
+    /// Which shard or item it is, counted from 0.
     pub const fn shard_index(self) -> Option<u32> {
-        (self.0 as u32).checked_sub(1)
+        if self.is_list() || self.is_reduce() { None } else { (self.0 as u32).checked_sub(1) }
     }
 
     /// Which node of its workflow it is, or is a shard of; counted from 0.
@@ -357,10 +391,10 @@ impl Part {
 
     /// What it is a part of; `None` for the whole.
     pub const fn parent(self) -> Option<Part> {
-        match (self.shard_index(), self.node_index()) {
-            (Some(_), _) => Some(self.without_shard()),
-            (None, Some(_)) => Some(Part::WHOLE),
-            (None, None) => None,
+        match (self.is_shard(), self.node_index()) {
+            (true, _) => Some(self.without_shard()),
+            (false, Some(_)) => Some(Part::WHOLE),
+            (false, None) => None,
         }
     }
 }
@@ -384,6 +418,31 @@ pub struct Links {
     pub is_for_worker: bool,
     /// The shards that a rerun is to have, until it has them.
     pub again: Option<Box<ShardsAgain>>,
+    /// How far it has come, where it is mapped over a list: then `shards` is how many items there are, once that is known.
+    pub map: Option<Box<MapProgress>>,
+}
+
+/// How far a firing has come that is mapped over a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MapProgress {
+    /// What is under way.
+    pub phase: MapPhase,
+    /// Of so many items instances were made, the first ones.
+    pub made: u32,
+    /// How much those of them that have ended have answered, in bytes.
+    pub result_bytes: u64,
+}
+
+/// What is under way of a firing that is mapped over a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MapPhase {
+    /// Its items are listed.
+    #[default]
+    List,
+    /// Its items are run.
+    Items,
+    /// The results are reduced.
+    Reduce,
 }
 
 /// The shards of a firing that are to run again: of what the run before was divided into, those that have not succeeded there.
@@ -445,7 +504,7 @@ pub struct InstanceRow {
 impl InstanceRow {
     /// Whether it was divided into parts, which run in its place.
     pub fn has_parts(&self) -> bool {
-        self.part.shard_index().is_none() && self.links.as_ref().is_some_and(|links| links.shards > 0)
+        !self.part.is_shard() && self.links.as_ref().is_some_and(|links| links.shards > 0 || links.map.is_some())
     }
 
     /// Whether a worker holds an attempt of it.

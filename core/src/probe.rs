@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 35] = [
+pub const CATALOGUE: [&str; 37] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -40,6 +40,8 @@ pub const CATALOGUE: [&str; 35] = [
     "shards.broadcast",
     "shards.carried_over",
     "shards.worker_gone",
+    "map.begun",
+    "map.reduced",
 ];
 
 /// Counts that this place was come through.

@@ -65,8 +65,10 @@ pub enum Understanding {
     /// Whole firings.
     Firings,
     /// Shards.
-    #[default]
     Shards,
+    /// Parts that list or reduce what a firing is mapped over.
+    #[default]
+    Maps,
 }
 
 /// Handler and routing: what instances of one queue have in common.
@@ -85,11 +87,12 @@ pub struct Needs {
 impl Needs {
     /// What an instance of this task needs.
     pub fn of(definition: &TaskDefinition, row: &InstanceRow) -> Needs {
-        let Handler { name, .. } = &definition.handler;
+        let Handler { name, .. } = definition.handler_of(row.part);
         let is_broadcast = definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast);
-        let understands = match row.part.shard_index() {
-            None if !is_broadcast => Understanding::Firings,
-            _ => Understanding::Shards,
+        let understands = match row.part {
+            part if part.is_list() || part.is_reduce() => Understanding::Maps,
+            part if part.is_shard() || is_broadcast => Understanding::Shards,
+            _ => Understanding::Firings,
         };
         let worker = row.links.as_ref().filter(|links| links.is_for_worker).and_then(|links| links.shard_key.clone()).map(WorkerId);
         let routing = definition.routing.clone().filter(|_| worker.is_none());
@@ -129,8 +132,10 @@ impl fmt::Display for Needs {
         if let Some(version) = self.min_worker_version() {
             write!(f, ", worker version {version} or newer")?;
         }
-        if self.understands >= Understanding::Shards {
-            f.write_str(", understands shards")?;
+        match self.understands {
+            Understanding::Firings => {}
+            Understanding::Shards => f.write_str(", understands shards")?,
+            Understanding::Maps => f.write_str(", understands maps")?,
         }
         self.pinned().map_or(Ok(()), |worker| write!(f, ", worker {worker}"))
     }
@@ -151,6 +156,8 @@ pub enum Nobody {
     TooOld,
     /// None of those understands shards: they speak a version of the worker protocol from before there were any.
     NoShards,
+    /// None of those can list or reduce for a firing that is mapped, for the same reason.
+    NoMaps,
     /// All of those are draining.
     Draining,
     /// None of those has a slot that is not reserved for a band above.
@@ -167,6 +174,7 @@ impl Nobody {
             Nobody::LacksTags => "no worker that knows the handler has the tags",
             Nobody::TooOld => "every worker that would do otherwise is too old",
             Nobody::NoShards => "no worker that would do otherwise understands shards (upgrade the workers)",
+            Nobody::NoMaps => "no worker that would do otherwise understands maps (upgrade the workers)",
             Nobody::Reserved => "all slots of the workers that would do are reserved for bands above",
             Nobody::Draining => "every worker that would do is draining",
         }
@@ -181,6 +189,7 @@ impl Nobody {
             Nobody::LacksTags => "lacks_tags",
             Nobody::TooOld => "too_old",
             Nobody::NoShards => "no_shards",
+            Nobody::NoMaps => "no_maps",
             Nobody::Reserved => "reserved",
             Nobody::Draining => "draining",
         }
@@ -205,6 +214,7 @@ type Step<'a, C> = (Nobody, &'a dyn Fn(&C) -> bool);
 /// Of all that are connected, those that may have an instance of these needs, or why there is none.
 pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Result<Vec<usize>, Nobody> {
     let mut left: Vec<(usize, &C)> = connected.to_vec();
+    let nobody_understands = if needs.understands == Understanding::Maps { Nobody::NoMaps } else { Nobody::NoShards };
     let steps: [Step<'_, C>; 7] = [
         (Nobody::NotConnected, &|_| true),
         (Nobody::PinnedWorkerAway, &|worker| needs.pinned().is_none_or(|pinned| worker.is_worker(pinned))),
@@ -213,7 +223,7 @@ pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Resul
         (Nobody::TooOld, &|worker| {
             needs.min_worker_version().is_none_or(|least| worker.traits().version.as_ref().is_some_and(|has| has.is_at_least(least)))
         }),
-        (Nobody::NoShards, &|worker| guard!(Guard::PartsUnderstood, worker.traits().understands >= needs.understands)),
+        (nobody_understands, &|worker| guard!(Guard::PartsUnderstood, worker.traits().understands >= needs.understands)),
         (Nobody::Draining, &|worker| !worker.is_draining()),
     ];
     for (otherwise, is_met) in steps {

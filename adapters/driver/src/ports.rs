@@ -11,7 +11,7 @@ use punctual_core::inbox::{InboxEntry, Submission};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
-use punctual_core::scheduler::Alert;
+use punctual_core::scheduler::{Alert, Firings};
 use punctual_core::time::{Millis, Now, Timestamp};
 use tokio::sync::{Notify, watch};
 
@@ -291,6 +291,18 @@ pub trait Store: Send + Sync + 'static {
         after: InboxId,
         limit: usize,
     ) -> impl Future<Output = Result<InboxPage, StoreError>> + Send;
+
+    /// Reads what this attempt of an instance wrote, as far as batches have; `None`: nothing is there.
+    fn output(&self, instance: InstanceId, attempt: u32) -> impl Future<Output = Result<Option<Output>, StoreError>> + Send;
+
+    /// What the parts of a firing have answered from `from` on and before `until`, in their order, at most `limit` of them.
+    fn results(
+        &self,
+        of: Firings,
+        from: Part,
+        until: Part,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Option<Arc<str>>>, StoreError>> + Send;
 }
 
 /// A task as its author wrote it.
@@ -592,6 +604,8 @@ pub struct Ended {
     pub output: Output,
     /// What it answers, at most [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<Arc<str>>,
+    /// The items that it lists, where it was to: each on a line of its own, as JSON.
+    pub items: Option<Arc<str>>,
     /// How long the next attempt is to wait at least, where it met something that said so.
     pub retry_after: Option<Millis>,
 }

@@ -8,7 +8,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -168,6 +168,11 @@ fn assignment_into_wire(assignment: &Assignment) -> Result<wire::Assign, Refused
             count: shard.count,
             key: shard.key.as_deref().map(str::to_owned),
         }),
+        lists: assignment.map == Some(MapRole::List),
+        results: match &assignment.map {
+            Some(MapRole::Reduce { results }) => Some(results.to_string()),
+            _ => None,
+        },
     })
 }
 
@@ -187,6 +192,10 @@ fn assignment_from_wire(assign: wire::Assign) -> Result<Assignment, Refused> {
         ordinal: kind.need("ordinal", assign.ordinal)?,
         run: assign.run.max(1),
         shard: assign.shard.map(|shard| Shard { index: shard.index, count: shard.count, key: shard.key.map(Arc::from) }),
+        map: match assign.results {
+            Some(results) => Some(MapRole::Reduce { results: Arc::from(results) }),
+            None => assign.lists.then_some(MapRole::List),
+        },
         handler: Handler { name: Arc::from(handler.name), config: Arc::from(kind.need("handler.config", handler.config)?) },
         payload: assign.payload.map(Arc::from),
         timeout: TimeoutPolicy {
@@ -274,6 +283,7 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         detail: report.detail.as_deref().map(str::to_owned),
         output: output_into_wire(report.output),
         result: report.result.as_deref().map(str::to_owned),
+        items: report.items.as_deref().map(str::to_owned),
         retry_after_ms: report.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX).0),
     })
 }
@@ -288,6 +298,7 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         detail: finished.detail.map(Arc::from),
         output: output_from_wire(finished.output),
         result: finished.result.map(Arc::from),
+        items: finished.items.map(Arc::from),
         // Cut, not refused: a report that was refused would be repeated for ever.
         retry_after: finished.retry_after_ms.map(|wait| Millis(wait).min(RETRY_AFTER_MAX)),
     };

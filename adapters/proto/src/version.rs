@@ -5,7 +5,7 @@ use std::fmt;
 use punctual_core::routing::Understanding;
 
 /// The newest version that this side speaks.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// The oldest version that this side speaks.
 pub const OLDEST_VERSION: u32 = 1;
 
@@ -19,12 +19,21 @@ pub const TRAITS_SINCE: u32 = 3;
 /// The version since which workers understand that an assignment is a shard. An older one would run the whole task: it is given none.
 pub const SHARDS_SINCE: u32 = 3;
 
+/// The version since which workers understand that an assignment lists items or reduces results.
+pub const MAPS_SINCE: u32 = 4;
+
 /// How much of an assignment a worker understands that speaks this version.
 pub const fn understanding(version: u32) -> Understanding {
-    if version < SHARDS_SINCE { Understanding::Firings } else { Understanding::Shards }
+    if version < SHARDS_SINCE {
+        Understanding::Firings
+    } else if version < MAPS_SINCE {
+        Understanding::Shards
+    } else {
+        Understanding::Maps
+    }
 }
 
-const _: () = assert!(SHARDS_SINCE <= PROTOCOL_VERSION);
+const _: () = assert!(SHARDS_SINCE < MAPS_SINCE && MAPS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(PROGRESS_SINCE < TRAITS_SINCE && TRAITS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 

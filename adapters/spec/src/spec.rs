@@ -44,6 +44,8 @@ pub struct TaskSpec {
     pub concurrency: Concurrency,
     /// Into how many instances a firing is divided.
     pub shards: Shards,
+    /// What lists the items that a firing is mapped over; `handler` is run for each.
+    pub map: Option<Map>,
     /// What follows a failure.
     pub retry: Retry,
     /// What it depends on, by a name that tasks share.
@@ -449,6 +451,17 @@ pub enum Handler {
     Custom(CustomHandler),
 }
 
+/// How a firing is mapped over a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// What lists the items.
+    pub list: Handler,
+    /// What is given the results.
+    pub reduce: Option<Handler>,
+    /// So many items run at once.
+    pub parallel: u32,
+}
+
 /// A handler that workers announce under a name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -741,6 +754,25 @@ impl Default for Timeout {
     }
 }
 
+impl Handler {
+    fn normalise(&mut self) {
+        match self {
+            Handler::Command(config) => {
+                config.success_codes.sort_unstable();
+                config.success_codes.dedup();
+            }
+            Handler::Http(config) => {
+                config.success_statuses.sort();
+                config.success_statuses.dedup();
+            }
+            Handler::Custom(custom) => {
+                custom.config.sort_keys();
+                custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
+            }
+        }
+    }
+}
+
 impl TaskSpec {
     /// A task with the default policies.
     pub fn new(name: impl Into<String>, trigger: Trigger, handler: Handler) -> Self {
@@ -757,6 +789,7 @@ impl TaskSpec {
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
+            map: None,
             retry: Retry::default(),
             downstream: None,
             circuit_breaker: None,
@@ -779,19 +812,10 @@ impl TaskSpec {
             trigger.normalise();
         }
         self.timing.normalise();
-        match &mut self.handler {
-            Handler::Command(config) => {
-                config.success_codes.sort_unstable();
-                config.success_codes.dedup();
-            }
-            Handler::Http(config) => {
-                config.success_statuses.sort();
-                config.success_statuses.dedup();
-            }
-            Handler::Custom(custom) => {
-                custom.config.sort_keys();
-                custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
-            }
+        self.handler.normalise();
+        if let Some(map) = &mut self.map {
+            map.list.normalise();
+            map.reduce.iter_mut().for_each(Handler::normalise);
         }
         if self.misfire.action == MisfireAction::FireAll && self.misfire.limit == Some(limits::CATCH_UP_DEFAULT) {
             self.misfire.limit = None;

@@ -10,7 +10,7 @@ use punctual_core::batch::Reference;
 use punctual_core::definition::ChainOn;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
 use punctual_core::inbox::{Notice, Rerun, Submission};
-use punctual_core::instance::{Cause, InstanceRow, Links, ShardsAgain, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, State, Transition};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::codes::Coded;
@@ -201,6 +201,7 @@ const HAS_FURTHER: u8 = 32;
 const HAS_CARRIED: u8 = 1;
 const IS_FOR_WORKER: u8 = 2;
 const HAS_AGAIN: u8 = 4;
+const HAS_MAP: u8 = 8;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -216,7 +217,7 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
         | flag(links.cause.is_some(), HAS_CAUSE)
         | flag(row.result.is_some(), HAS_RESULT);
-    let further = flag(links.carried > 0, HAS_CARRIED) | flag(links.is_for_worker, IS_FOR_WORKER) | flag(links.again.is_some(), HAS_AGAIN);
+    let further = flag(links.carried > 0, HAS_CARRIED) | flag(links.is_for_worker, IS_FOR_WORKER) | flag(links.again.is_some(), HAS_AGAIN) | flag(links.map.is_some(), HAS_MAP);
     out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
@@ -228,6 +229,11 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
             put_number(&mut out, u64::from(links.carried));
         }
         links.again.iter().for_each(|again| put_shards_again(&mut out, again));
+        if let Some(MapProgress { phase, made, result_bytes }) = links.map.as_deref() {
+            out.push(phase.code());
+            put_number(&mut out, u64::from(*made));
+            put_number(&mut out, *result_bytes);
+        }
     }
     Some(out)
 }
@@ -286,6 +292,10 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
         links.is_for_worker = further & IS_FOR_WORKER != 0;
         if further & HAS_AGAIN != 0 {
             links.again = Some(Box::new(shards_again(&mut reader)?));
+        }
+        if further & HAS_MAP != 0 {
+            let phase = MapPhase::from_code(reader.byte()?).ok_or(Malformed("a phase is unknown"))?;
+            links.map = Some(Box::new(MapProgress { phase, made: reader.small()?, result_bytes: reader.number()? }));
         }
     }
     reader.end()?;

@@ -26,10 +26,11 @@ pub(crate) fn rerun_of(row: InstanceRow, reason: Option<&str>) -> Result<Rerun, 
     Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason: reason.map(Arc::from), shards: None })
 }
 
-/// Into how many shards this firing was divided, where those of them that have not succeeded are to be run again.
+/// Into how many shards this firing was divided, where those of them that have not succeeded are to be run again. What was mapped over a list
+/// lists anew.
 pub(crate) fn divided_into(row: &InstanceRow, which: Rerunning) -> Option<u32> {
     let links = row.links.as_ref().filter(|_| which == Rerunning::Unsuccessful && row.has_parts())?;
-    Some(links.shards)
+    links.map.is_none().then_some(links.shards)
 }
 
 /// The shards that are to run again, of these that have not succeeded; `None` where there is none: then all of it runs again.

@@ -13,7 +13,7 @@ use crate::ids::{ConnectionId, Fence, InstanceId};
 use crate::instance::{Cause, InstanceRow, State, WorkerRef};
 use crate::limits;
 use crate::probe;
-use crate::protocol::{Assignment, Shard, ToWorker};
+use crate::protocol::{Assignment, MapRole, Shard, ToWorker};
 use crate::ready_queue::{Place, RouteId, ready_now};
 use crate::routing::{self, Needs, Nobody, Strategy};
 use crate::scheduler::workers::{Worker, Workers};
@@ -75,6 +75,9 @@ impl Scheduler {
     pub(super) fn make_ready(&mut self, id: InstanceId) {
         if let Some(new) = self.new_partitions.iter_mut().find(|new| new.id == id.partition()) {
             return new.ready.push(id);
+        }
+        if self.instances.contains_key(&id) && self.awaits_results(id) {
+            return;
         }
         let now = ready_now(self.now.monotonic);
         let Some(live) = self.instances.get_mut(&id) else { return };
@@ -267,8 +270,13 @@ impl Scheduler {
         };
         worker.assigned += 1;
         live.sent = Sent::Over(connection, worker.assigned);
-        let row = &live.row;
-        let definition = &live.definition;
+        let row = &self.instances[&id].row;
+        let map = match row.part {
+            part if part.is_list() => Some(MapRole::List),
+            part if part.is_reduce() => Some(MapRole::Reduce { results: self.results_for(row).unwrap_or_default() }),
+            _ => None,
+        };
+        let definition = &self.instances[&id].definition;
         let assignment = Assignment {
             instance: id,
             attempt: row.attempt,
@@ -280,7 +288,8 @@ impl Scheduler {
             ordinal: row.ordinal,
             run: row.run,
             shard: shard_of(row),
-            handler: definition.handler.clone(),
+            map,
+            handler: definition.handler_of(row.part).clone(),
             payload: row.payload.clone().or_else(|| definition.payload.clone()),
             timeout: definition.policies.timeout,
         };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::definition::Sharding;
 use crate::ids::InstanceId;
-use crate::instance::{Cause, Links, ShardsAgain, State};
+use crate::instance::{Cause, Links, Part, ShardsAgain, State};
 use crate::limits;
 use crate::probe;
 use crate::routing::Strategy;
@@ -32,11 +32,29 @@ pub(super) struct Parts {
     unfinished: BTreeSet<InstanceId>,
 }
 
+impl Parts {
+    pub(super) fn len(&self) -> usize {
+        self.unfinished.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.unfinished.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<InstanceId> {
+        self.unfinished.first().copied()
+    }
+
+    pub(super) fn all(&self) -> Vec<InstanceId> {
+        self.unfinished.iter().copied().collect()
+    }
+}
+
 impl Scheduler {
     /// An instance is about to begin: divides it where its task says so. False: it is to be run as it is.
     pub(super) fn divide_if_due(&mut self, id: InstanceId) -> bool {
         let live = self.instances.get_mut(&id).expect("checked by the caller");
-        if live.row.part.shard_index().is_some() {
+        if live.row.part.is_shard() {
             return false;
         }
         if let Some(again) = live.row.links.as_mut().and_then(|links| links.again.take()) {
@@ -98,11 +116,14 @@ impl Scheduler {
         self.parts.insert(id, Parts::default());
         for (index, shard_key) in shards {
             let links = Links { parent: Some(id), shards: count, shard_key, hops, is_for_worker: are_for_workers, ..Links::default() };
-            self.make_part(id, index, links);
+            let row = &self.instances[&id].row;
+            let (part, payload) = (row.part.and_shard(index), row.payload.clone());
+            self.make_part(id, part, links, payload);
         }
     }
 
-    fn make_part(&mut self, whole: InstanceId, shard: u32, links: Links) {
+    /// Makes a part of an instance and lets it wait for a worker.
+    pub(super) fn make_part(&mut self, whole: InstanceId, part: Part, links: Links, payload: Option<Arc<str>>) {
         let live = &self.instances[&whole];
         let row = &live.row;
         let firing = Firing {
@@ -112,9 +133,9 @@ impl Scheduler {
             fire_time: row.fire_time,
             ordinal: row.ordinal,
             run: row.run,
-            part: row.part.and_shard(shard),
+            part,
             origin: row.origin,
-            payload: row.payload.clone(),
+            payload,
             key: None,
             links: Some(Box::new(links)),
             detail: None,
@@ -130,7 +151,11 @@ impl Scheduler {
         if let Some(whole) = row.parent() {
             self.parts.entry(whole).or_default().unfinished.insert(id);
         } else if row.has_parts() {
+            let is_mapped = row.links.as_ref().is_some_and(|links| links.map.is_some());
             self.parts.entry(id).or_default();
+            if is_mapped {
+                self.take_up_map(id);
+            }
         }
     }
 
@@ -147,14 +172,16 @@ impl Scheduler {
             live.row.failures += 1;
             self.mark_instance(whole);
         }
-        if is_last {
+        if self.maps.contains_key(&whole) {
+            self.map_part_ended(whole, part);
+        } else if is_last {
             self.end_of_parts(whole);
         }
     }
 
     /// All parts have ended, and with them what they are parts of.
-    fn end_of_parts(&mut self, whole: InstanceId) {
-        self.parts.remove(&whole);
+    pub(super) fn end_of_parts(&mut self, whole: InstanceId) {
+        self.forget_map(whole);
         let live = self.instances.get_mut(&whole).expect("checked by the caller");
         let (failed, links) = (live.row.failures, live.row.links.as_deref().cloned().unwrap_or_default());
         match live.cancel.take() {
@@ -174,6 +201,10 @@ impl Scheduler {
     /// Cancels all parts of an instance that have not ended; it ends when they have.
     pub(super) fn cancel_parts(&mut self, whole: InstanceId) {
         let Some(parts) = self.parts.get(&whole) else { return };
+        if parts.is_empty() {
+            // Of a map, while its next page is read.
+            return self.end_of_parts(whole);
+        }
         for part in parts.unfinished.clone() {
             self.cancel_instance(part, Cause::ParentEnded, None);
         }
@@ -192,6 +223,6 @@ impl Live {
     /// Whether it is to be divided among workers when it has its turn.
     pub(super) fn is_to_be_broadcast(&self) -> bool {
         let is_broadcast = self.definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast);
-        is_broadcast && self.row.part.shard_index().is_none()
+        is_broadcast && !self.row.part.is_shard()
     }
 }

@@ -208,6 +208,7 @@ fn trusted_lease() -> Result<(), String> {
         detail: None,
         output: Default::default(),
         result: None,
+        items: None,
         retry_after: None,
     };
     let connection = world.connection_between(0, owner);
@@ -492,6 +493,7 @@ fn every_probe_is_hit() {
     sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
     sharded.trigger("divided", None);
     sharded.run(5_000);
+    crate::maps::each_item_is_run_once_and_the_results_are_reduced_in_their_order();
     crate::shards::a_rerun_has_the_shards_that_have_not_succeeded();
     crate::broadcast::a_worker_that_is_gone_before_it_began_costs_its_shard();
     // A blackout is passed by.

@@ -11,6 +11,7 @@ mod desk;
 mod failures;
 mod guards;
 mod joining;
+mod maps;
 mod odd_input;
 mod operator;
 mod progress;

@@ -25,6 +25,19 @@ type Shards<'a> = BTreeMap<InstanceId, Vec<(usize, &'a InstanceRow)>>;
 /// worker that it names, each worker once, which fits; and begins nowhere else.
 pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
+    let shards = all_shards(facts);
+    for (whole, parts) in &shards {
+        if facts.was_undone(*whole) || is_mapped(facts, *whole) {
+            continue;
+        }
+        divided(facts, *whole, &shards, &mut case);
+        broadcast(facts, *whole, parts, &mut case);
+        ended(facts, *whole, parts, &mut case);
+    }
+    case.verdict()
+}
+
+fn all_shards<'a>(facts: &'a Facts<'_>) -> Shards<'a> {
     let mut shards = Shards::new();
     for commit in &facts.commits {
         for row in &commit.batch.inserts {
@@ -33,15 +46,67 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    for (whole, parts) in &shards {
-        if facts.was_undone(*whole) {
+    shards
+}
+
+fn is_mapped(facts: &Facts<'_>, whole: InstanceId) -> bool {
+    facts.last_row(whole).and_then(|row| row.links.as_ref()).is_some_and(|links| links.map.is_some())
+}
+
+/// A firing that is mapped over a list has one part that lists. Its items are those that this has listed, each an instance once, in order and
+/// with its item, and no more at once than the task allows. What reduces comes when all of them have succeeded, and is given as many
+/// results. It ends when all that there is of it has: succeeded where all has.
+pub(super) fn mapped(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    for (whole, parts) in &all_shards(facts) {
+        if facts.was_undone(*whole) || !is_mapped(facts, *whole) {
             continue;
         }
-        divided(facts, *whole, &shards, &mut case);
-        broadcast(facts, *whole, parts, &mut case);
-        ended(facts, *whole, parts, &mut case);
+        map_of(facts, *whole, parts, &mut case);
     }
     case.verdict()
+}
+
+fn map_of(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)], case: &mut Case) {
+    let Some(last) = facts.last_row(whole) else { return };
+    let links = last.links.as_deref().cloned().unwrap_or_default();
+    let made = links.map.as_ref().map_or(0, |map| map.made);
+    let lists = parts.iter().filter(|(_, row)| row.part.is_list()).count();
+    if lists != 1 {
+        case.violated(|| format!("instance {whole} has {lists} parts that list"));
+    }
+    let items: Vec<_> = parts.iter().filter(|(_, row)| row.part.shard_index().is_some()).collect();
+    let indices: Vec<_> = items.iter().filter_map(|(_, row)| row.part.shard_index()).collect();
+    if !indices.iter().copied().eq(0..made) || made > links.shards {
+        case.violated(|| format!("instance {whole} has {} items and has made {made}, there are {indices:?}", links.shards));
+    }
+    // What is listed in the simulated world are the numbers from 0 on.
+    if let Some((record, row)) = items.iter().find(|(_, row)| row.payload.as_deref() != row.part.shard_index().map(|index| index.to_string()).as_deref()) {
+        case.violated(|| format!("item {} of instance {whole} is {:?} (record {record})", row.id, row.payload));
+    }
+    let end_of = |row: &InstanceRow| facts.last_row(row.id).map_or(row.state, |last| last.state);
+    let have_all = items.iter().all(|(_, row)| end_of(row) == State::Succeeded) && made == links.shards;
+    for (record, row) in parts.iter().filter(|(_, row)| row.part.is_reduce()) {
+        let were_all = items.iter().all(|(_, item)| facts.row_at(item.id, record + 1).is_some_and(|item| item.state == State::Succeeded));
+        if !were_all || items.len() != links.shards as usize {
+            case.violated(|| format!("what reduces of instance {whole} was made before all items had succeeded (record {record})"));
+        }
+        let answer = facts.last_row(row.id).filter(|row| row.state == State::Succeeded).map(|row| row.result.clone());
+        if answer.is_some_and(|answer| answer.as_deref() != Some(&links.shards.to_string())) {
+            case.violated(|| format!("what reduces of instance {whole} was given other results than {} (record {record})", links.shards));
+        }
+    }
+    let unfinished = parts.iter().filter(|(_, row)| !end_of(row).is_terminal()).count();
+    let reduced = parts.iter().any(|(_, row)| row.part.is_reduce() && end_of(row) == State::Succeeded);
+    let reduces = facts.definition(last.task, last.version).and_then(|task| task.map.as_ref()).is_some_and(|map| map.reduce.is_some());
+    let is_right = match last.state {
+        State::Succeeded => have_all && reduced == reduces,
+        State::Failed => !have_all || (reduces && !reduced),
+        _ => true,
+    };
+    if last.state.is_terminal() && (unfinished > 0 || !is_right) {
+        case.violated(|| format!("instance {whole} is {}, {unfinished} parts have not ended, of {made} items all have: {have_all}", last.state.name()));
+    }
 }
 
 fn divided(facts: &Facts<'_>, whole: InstanceId, shards: &Shards<'_>, case: &mut Case) {

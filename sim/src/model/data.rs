@@ -230,7 +230,7 @@ impl Data {
 
     /// The shards of this firing that are to run again.
     pub(crate) fn shards_again(&self, whole: &InstanceRow, which: Rerunning) -> Option<Box<ShardsAgain>> {
-        let links = whole.links.as_ref().filter(|_| which == Rerunning::Unsuccessful && whole.has_parts())?;
+        let links = whole.links.as_ref().filter(|links| which == Rerunning::Unsuccessful && whole.has_parts() && links.map.is_none())?;
         let place = InstanceCursor::of(whole);
         let parts = (InstanceCursor { part: Part(1), ..place }, InstanceId(0))
             ..=(InstanceCursor { part: Part(u64::MAX), ..place }, InstanceId(u64::MAX));

@@ -7,9 +7,10 @@ use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
@@ -151,6 +152,14 @@ impl Store for ModelStore {
         let understood = |version: &StoredVersion| self.understand(version);
         let (entries, more) = self.with(|database, at| database.read_inbox_as(at, &partitions, after, limit, &understood));
         Ok(InboxPage { entries, more })
+    }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        Ok(self.with(|database, _| database.data().output_of(instance, attempt)))
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        Ok(self.with(|database, _| database.data().results_of(of, from, until, limit)))
     }
 }
 

@@ -74,6 +74,12 @@ impl World {
         self.start_worker(self.workers.len() - 1);
     }
 
+    /// Another worker, with so many slots.
+    pub fn add_worker_with(&mut self, slots: u32) {
+        self.put_worker(slots);
+        self.start_worker(self.workers.len() - 1);
+    }
+
     /// What the wall clock, as it is set now, says to that moment of the monotonic one.
     pub fn wall_at(&self, time: u64) -> Timestamp {
         Timestamp(START + time as i64 - ORIGIN as i64 + self.wall_offset)

@@ -67,7 +67,7 @@ fn a_worker_takes_only_what_it_has_offered() {
 #[test]
 fn this_side_speaks_what_its_constants_say() {
     assert_eq!(Versions::OURS, versions(OLDEST_VERSION, PROTOCOL_VERSION));
-    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 3));
+    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 4));
 }
 
 /// A worker and a scheduler of these versions, after hello and welcome.

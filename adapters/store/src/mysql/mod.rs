@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
@@ -336,6 +337,18 @@ impl Store for MySqlStore {
             Ok(Waiting::Read(page)) => session.done(Ok(page)),
             Err(failure) => session.done(Err(failure)),
         }
+    }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let output = owner::output(&mut session, instance, attempt).await;
+        session.done(output)
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let results = owner::results(&mut session, of, from, until, limit).await;
+        session.done(results)
     }
 }
 
