@@ -113,6 +113,7 @@ impl Pair {
                             detail: None,
                             output: Output::default(),
                             result: None,
+                            items: None,
                             retry_after: None,
                         };
                         self.worker.handle_event(Monotonic(self.now), ended);

@@ -90,6 +90,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if let Some(version) = &traits.version {
         builder = builder.version(version.to_string());
     }
+    if let Some(newest) = features::newest_version(number) {
+        builder = builder.speaking_up_to(newest);
+    }
     for server in arguments.servers {
         builder = builder.server(server);
     }

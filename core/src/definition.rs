@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backoff::BackoffPolicy;
 use crate::cron::{Schedule, Series, Timetable};
-use crate::instance::State;
+use crate::instance::{Part, State};
 use crate::limits;
 use crate::rate::RateLimit;
 use crate::routing::Routing;
@@ -32,6 +32,8 @@ pub struct TaskDefinition {
     pub idempotent: bool,
     /// The band of the ready queue that its instances wait in.
     pub band: Band,
+    /// What lists the items that a firing is mapped over; `None`: it is not mapped. Then `handler` is what is run for each item.
+    pub map: Option<Arc<Map>>,
     /// The tasks whose ends make it fire, besides its trigger; `None` where there are none.
     pub chains: Option<Arc<[Chain]>>,
     /// Who goes first inside the band, 0 to [`limits::LEVEL_MAX`], the highest first; [`limits::LEVEL_DEFAULT`] where the task doesn't say.
@@ -54,12 +56,35 @@ impl TaskDefinition {
             policies: Arc::default(),
             idempotent: true,
             band: Band::Normal,
+            map: None,
             chains: None,
             level: limits::LEVEL_DEFAULT,
             routing: None,
             downstream: None,
         }
     }
+}
+
+impl TaskDefinition {
+    /// What is run for this part of a firing.
+    pub fn handler_of(&self, part: Part) -> &Handler {
+        match &self.map {
+            Some(map) if part.is_list() => &map.list,
+            Some(map) if part.is_reduce() => map.reduce.as_ref().unwrap_or(&self.handler),
+            _ => &self.handler,
+        }
+    }
+}
+
+/// How a firing is mapped over a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Lists the items, at most [`limits::MAP_ITEMS_MAX`].
+    pub list: Handler,
+    /// Is given the results, when all items have succeeded. `None`: nothing follows.
+    pub reduce: Option<Handler>,
+    /// So many items are instances at once, 1 to [`limits::MAP_PARALLEL_MAX`].
+    pub parallel: u32,
 }
 
 /// Another task whose ends make a task fire.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::batch::Reference;
 use crate::definition::TaskDefinition;
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
+use crate::instance::ShardsAgain;
 use crate::limits;
 use crate::time::{Millis, Timestamp};
 
@@ -89,6 +90,8 @@ pub struct Rerun {
     pub key: Option<Arc<str>>,
     /// Why, in the caller's words.
     pub reason: Option<Arc<str>>,
+    /// The shards that are to run again; `None`: all of it, divided as the task says now.
+    pub shards: Option<Box<ShardsAgain>>,
 }
 
 /// What one owner asks of another, or of itself: written in the batch that gives it cause.

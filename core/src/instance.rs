@@ -7,7 +7,8 @@
 //! waiting -> skipped | cancelled
 //! ```
 //!
-//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have.
+//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
+//! worker only goes from `created` to `failed` when that is gone.
 //!
 //! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes
 //! straight to `succeeded`.
@@ -80,7 +81,7 @@ impl State {
         use State::*;
         match self {
             Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Running | Succeeded | Cancelled),
+            Created => matches!(next, Dispatched | Running | Succeeded | Failed | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Retrying => matches!(next, Created | Succeeded | Cancelled),
@@ -168,11 +169,17 @@ pub enum Cause {
     RetryBudgetExhausted,
     /// Somebody asked for it to run once more.
     RerunRequested,
+    /// The only worker that it was for is gone.
+    WorkerGone,
+    /// It would have been divided into more parts than the limits allow.
+    TooManyParts,
+    /// What its parts have answered is too much to be handed on.
+    ResultsTooLarge,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 30] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -200,6 +207,9 @@ impl Cause {
         Cause::NotRetried,
         Cause::RetryBudgetExhausted,
         Cause::RerunRequested,
+        Cause::WorkerGone,
+        Cause::TooManyParts,
+        Cause::ResultsTooLarge,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -232,6 +242,9 @@ impl Cause {
             Cause::NotRetried => "not_retried",
             Cause::RetryBudgetExhausted => "retry_budget_exhausted",
             Cause::RerunRequested => "rerun_requested",
+            Cause::WorkerGone => "worker_gone",
+            Cause::TooManyParts => "too_many_parts",
+            Cause::ResultsTooLarge => "results_too_large",
         }
     }
 }
@@ -309,6 +322,11 @@ pub struct WorkerRef {
     pub life: WorkerLife,
 }
 
+/// The shard's place of a part that lists: no shard has it.
+const LIST: u64 = u32::MAX as u64;
+/// The shard's place of a part that reduces.
+const REDUCE: u64 = LIST - 1;
+
 /// Which part of a firing an instance is: the whole of it, a node of a workflow, a shard, or a shard of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part(pub u64);
@@ -332,9 +350,34 @@ impl Part {
         Part(self.without_shard().0 | (index as u64 + 1))
     }
 
-    /// Which shard it is, counted from 0.
+    /// The part that lists the items of this one, which is mapped.
+    pub const fn and_list(self) -> Part {
+        Part(self.without_shard().0 | LIST)
+    }
+
+    /// The part that reduces the results of this one, which is mapped.
+    pub const fn and_reduce(self) -> Part {
+        Part(self.without_shard().0 | REDUCE)
+    }
+
+    /// Whether it lists the items of a map.
+    pub const fn is_list(self) -> bool {
+        self.0 & LIST == LIST
+    }
+
+    /// Whether it reduces the results of a map.
+    pub const fn is_reduce(self) -> bool {
+        self.0 & LIST == REDUCE
+    }
+
+    /// Whether it is a shard or an item, or lists or reduces: no part of its own can follow.
+    pub const fn is_shard(self) -> bool {
+        self.0 as u32 != 0
+    }
+
+    /// Which shard or item it is, counted from 0.
     pub const fn shard_index(self) -> Option<u32> {
-        (self.0 as u32).checked_sub(1)
+        if self.is_list() || self.is_reduce() { None } else { (self.0 as u32).checked_sub(1) }
     }
 
     /// Which node of its workflow it is, or is a shard of; counted from 0.
@@ -348,10 +391,10 @@ impl Part {
 
     /// What it is a part of; `None` for the whole.
     pub const fn parent(self) -> Option<Part> {
-        match (self.shard_index(), self.node_index()) {
-            (Some(_), _) => Some(self.without_shard()),
-            (None, Some(_)) => Some(Part::WHOLE),
-            (None, None) => None,
+        match (self.is_shard(), self.node_index()) {
+            (true, _) => Some(self.without_shard()),
+            (false, Some(_)) => Some(Part::WHOLE),
+            (false, None) => None,
         }
     }
 }
@@ -369,6 +412,48 @@ pub struct Links {
     pub cause: Option<InstanceId>,
     /// How many chained tasks lie between this instance and one that a trigger fired.
     pub hops: u32,
+    /// Of the shards that it was divided into, so many have succeeded in the run before and are not run again.
+    pub carried: u32,
+    /// It is a shard for the worker that its key names, and for nobody else.
+    pub is_for_worker: bool,
+    /// The shards that a rerun is to have, until it has them.
+    pub again: Option<Box<ShardsAgain>>,
+    /// How far it has come, where it is mapped over a list: then `shards` is how many items there are, once that is known.
+    pub map: Option<Box<MapProgress>>,
+}
+
+/// How far a firing has come that is mapped over a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MapProgress {
+    /// What is under way.
+    pub phase: MapPhase,
+    /// Of so many items instances were made, the first ones.
+    pub made: u32,
+    /// How much those of them that have ended have answered, in bytes.
+    pub result_bytes: u64,
+}
+
+/// What is under way of a firing that is mapped over a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MapPhase {
+    /// Its items are listed.
+    #[default]
+    List,
+    /// Its items are run.
+    Items,
+    /// The results are reduced.
+    Reduce,
+}
+
+/// The shards of a firing that are to run again: of what the run before was divided into, those that have not succeeded there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardsAgain {
+    /// Into how many the firing was divided, at most [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
+    pub count: u32,
+    /// Whether each is for the worker that its key names.
+    pub are_for_workers: bool,
+    /// Number and key of those that are to run again, in the order of their numbers; at least one.
+    pub shards: Vec<(u32, Option<Arc<str>>)>,
 }
 
 /// An instance as the store keeps it. Its owner writes it whole.
@@ -419,7 +504,7 @@ pub struct InstanceRow {
 impl InstanceRow {
     /// Whether it was divided into parts, which run in its place.
     pub fn has_parts(&self) -> bool {
-        self.part.shard_index().is_none() && self.links.as_ref().is_some_and(|links| links.shards > 0)
+        !self.part.is_shard() && self.links.as_ref().is_some_and(|links| links.shards > 0 || links.map.is_some())
     }
 
     /// Whether a worker holds an attempt of it.

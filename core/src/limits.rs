@@ -50,6 +50,20 @@ pub const SUBMISSIONS_MAX: usize = 1_024;
 pub const RESULT_BYTES_MAX: usize = 16 << 10;
 /// Most shards that a firing is divided into.
 pub const SHARDS_MAX: u32 = 10_000;
+/// Most workers that a firing is broadcast to.
+pub const BROADCAST_WORKERS_MAX: usize = 1_000;
+/// Most items that a firing is mapped over.
+pub const MAP_ITEMS_MAX: u32 = 100_000;
+/// Largest item, in bytes of its JSON.
+pub const MAP_ITEM_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of all items of a firing together, and of all their results that are handed on, a line each.
+pub const MAP_BYTES_MAX: usize = 3 << 20;
+/// Items and results are written and read in pages of so many.
+pub const MAP_PAGE_ITEMS: usize = 1_000;
+/// Most items of a firing that are instances at once.
+pub const MAP_PARALLEL_MAX: u32 = 1_000;
+/// Items of a firing that are instances at once, where the task doesn't say.
+pub const MAP_PARALLEL_DEFAULT: u32 = 100;
 /// Longest key of a shard, in bytes.
 pub const SHARD_KEY_BYTES_MAX: usize = 256;
 /// Most tasks whose ends make one task fire.
@@ -149,6 +163,10 @@ const _: () = assert!(PARTITION_LEASE_MARGIN.0 * 3 <= PARTITION_LEASE.0, "a leas
 const _: () = assert!(OUTPUT_BYTES_MAX + PROGRESS_ROW_BYTES <= PROGRESS_BYTES_MAX, "the longest output has its turn");
 const _: () = assert!(PROGRESS_BYTES_MAX <= PROGRESS_PENDING_BYTES_MAX, "what one worker may tell finds room");
 const _: () = assert!(LEVEL_DEFAULT <= LEVEL_MAX);
+const _: () = assert!(MAP_PARALLEL_DEFAULT <= MAP_PARALLEL_MAX && MAP_PARALLEL_MAX as usize <= BATCH_ROWS_MAX);
+const _: () = assert!(MAP_ITEM_BYTES_MAX <= PAYLOAD_BYTES_MAX, "an item is a payload");
+const _: () = assert!(MAP_ITEM_BYTES_MAX <= MAP_BYTES_MAX && MAP_ITEMS_MAX as usize * 2 <= MAP_BYTES_MAX, "so many items can be listed");
+const _: () = assert!(BROADCAST_WORKERS_MAX <= SHARDS_MAX as usize, "a worker each is a shard each");
 const _: () = assert!(RATE_PER_MIN.0 <= RATE_PER_MAX.0);
 const _: () = assert!(RATE_PER_MAX.0 / RATE_PARTS >= 1, "starts of one moment are remembered as one");
 const _: () = assert!(BATCH_ROWS_MAX < LIVE_INSTANCES_MAX);

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 32] = [
+pub const CATALOGUE: [&str; 37] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -37,6 +37,11 @@ pub const CATALOGUE: [&str; 32] = [
     "route.nobody",
     "timetable.left_out",
     "rerun.fired",
+    "shards.broadcast",
+    "shards.carried_over",
+    "shards.worker_gone",
+    "map.begun",
+    "map.reduced",
 ];
 
 /// Counts that this place was come through.

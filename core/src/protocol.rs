@@ -129,12 +129,26 @@ pub struct Assignment {
     pub run: u32,
     /// Which shard it is, where the firing was divided.
     pub shard: Option<Shard>,
+    /// What it does for a firing that is mapped over a list, where it runs no item.
+    pub map: Option<MapRole>,
     /// What to run.
     pub handler: Handler,
     /// What to run it with.
     pub payload: Option<Arc<str>>,
     /// What bounds it in time.
     pub timeout: TimeoutPolicy,
+}
+
+/// What an attempt does for a firing that is mapped over a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapRole {
+    /// It lists the items: its report has them.
+    List,
+    /// It reduces the results.
+    Reduce {
+        /// A line for each item, in their order: what its handler has answered, as JSON; `null` where it has answered nothing.
+        results: Arc<str>,
+    },
 }
 
 /// One of the shards that a firing was divided into.
@@ -181,6 +195,9 @@ pub struct Report {
     pub output: Output,
     /// What the handler answers, for those that come after it: at most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<Arc<str>>,
+    /// The items that it lists, where it was to: each on a line of its own, as JSON. At most [`MAP_ITEMS_MAX`](crate::limits::MAP_ITEMS_MAX) of
+    /// them, and [`MAP_BYTES_MAX`](crate::limits::MAP_BYTES_MAX) bytes in all.
+    pub items: Option<Arc<str>>,
     /// The next attempt is to wait at least this long, by what this one met; longer than
     /// [`RETRY_AFTER_MAX`](crate::limits::RETRY_AFTER_MAX) counts as that. `None`: it met nothing that said so.
     pub retry_after: Option<Millis>,

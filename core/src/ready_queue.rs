@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn needs(handler: &str) -> Needs {
-        Needs { handler: Arc::from(handler), routing: None }
+        Needs { handler: Arc::from(handler), routing: None, understands: Default::default(), worker: None }
     }
 
     fn place(ready_at: i64, level: u8, id: u64) -> Place {

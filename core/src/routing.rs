@@ -9,7 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::definition::{Band, Handler, TaskDefinition};
+use crate::guard;
+use crate::guard::Guard;
 use crate::ids::{InstanceId, TaskId, WorkerId};
+use crate::instance::InstanceRow;
 use crate::limits;
 
 /// What a task asks of the worker that runs it.
@@ -37,6 +40,9 @@ pub enum Strategy {
     Hash,
     /// This one, and nobody else: it is waited for.
     Pinned(WorkerId),
+    /// All of them: a firing is divided into one shard for each worker that may have it when its turn comes, at most
+    /// [`limits::BROADCAST_WORKERS_MAX`]. Nobody else is given a worker's shard, and whoever comes later has none.
+    Broadcast,
 }
 
 /// What routing goes by of a worker, besides its handlers.
@@ -48,6 +54,21 @@ pub struct WorkerTraits {
     pub version: Option<WorkerVersion>,
     /// Of its slots, so many that are for the urgent band only, and so many that are for the normal band and above. No more than it has.
     pub reserved: [u32; 2],
+    /// What it makes of an assignment.
+    pub understands: Understanding,
+}
+
+/// How much of an assignment a worker understands: each has what those before it have. What it doesn't understand it would pass over, and
+/// run the whole where it was given a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Understanding {
+    /// Whole firings.
+    Firings,
+    /// Shards.
+    Shards,
+    /// Parts that list or reduce what a firing is mapped over.
+    #[default]
+    Maps,
 }
 
 /// Handler and routing: what instances of one queue have in common.
@@ -57,17 +78,32 @@ pub struct Needs {
     pub handler: Arc<str>,
     /// What else is asked for.
     pub routing: Option<Arc<Routing>>,
+    /// How much of an assignment the worker has to understand.
+    pub understands: Understanding,
+    /// The worker that the instance is for, where it is a shard of what was broadcast. It fitted when it was chosen.
+    pub worker: Option<WorkerId>,
 }
 
 impl Needs {
-    /// What instances of this task need.
-    pub fn of(definition: &TaskDefinition) -> Needs {
-        let Handler { name, .. } = &definition.handler;
-        Needs { handler: name.clone(), routing: definition.routing.clone() }
+    /// What an instance of this task needs.
+    pub fn of(definition: &TaskDefinition, row: &InstanceRow) -> Needs {
+        let Handler { name, .. } = definition.handler_of(row.part);
+        let is_broadcast = definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast);
+        let understands = match row.part {
+            part if part.is_list() || part.is_reduce() => Understanding::Maps,
+            part if part.is_shard() || is_broadcast => Understanding::Shards,
+            _ => Understanding::Firings,
+        };
+        let worker = row.links.as_ref().filter(|links| links.is_for_worker).and_then(|links| links.shard_key.clone()).map(WorkerId);
+        let routing = definition.routing.clone().filter(|_| worker.is_none());
+        Needs { handler: name.clone(), routing, understands, worker }
     }
 
-    /// The worker that the task is pinned to.
+    /// The worker that the task is pinned to, or the shard.
     pub fn pinned(&self) -> Option<&WorkerId> {
+        if self.worker.is_some() {
+            return self.worker.as_ref();
+        }
         match &self.routing.as_ref()?.strategy {
             Strategy::Pinned(worker) => Some(worker),
             _ => None,
@@ -86,7 +122,7 @@ impl Needs {
 }
 
 impl fmt::Display for Needs {
-    /// `handler shell, tags gpu=true zone=eu, worker version 1.4.0 or newer, worker w1`.
+    /// `handler shell, tags gpu=true zone=eu, worker version 1.4.0 or newer, understands shards, worker w1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "handler {}", self.handler)?;
         if !self.tags().is_empty() {
@@ -95,6 +131,11 @@ impl fmt::Display for Needs {
         }
         if let Some(version) = self.min_worker_version() {
             write!(f, ", worker version {version} or newer")?;
+        }
+        match self.understands {
+            Understanding::Firings => {}
+            Understanding::Shards => f.write_str(", understands shards")?,
+            Understanding::Maps => f.write_str(", understands maps")?,
         }
         self.pinned().map_or(Ok(()), |worker| write!(f, ", worker {worker}"))
     }
@@ -113,6 +154,10 @@ pub enum Nobody {
     LacksTags,
     /// All of those are older than the task asks for, or don't say how old they are.
     TooOld,
+    /// None of those understands shards: they speak a version of the worker protocol from before there were any.
+    NoShards,
+    /// None of those can list or reduce for a firing that is mapped, for the same reason.
+    NoMaps,
     /// All of those are draining.
     Draining,
     /// None of those has a slot that is not reserved for a band above.
@@ -128,6 +173,8 @@ impl Nobody {
             Nobody::UnknownHandler => "no worker that is connected knows the handler",
             Nobody::LacksTags => "no worker that knows the handler has the tags",
             Nobody::TooOld => "every worker that would do otherwise is too old",
+            Nobody::NoShards => "no worker that would do otherwise understands shards (upgrade the workers)",
+            Nobody::NoMaps => "no worker that would do otherwise understands maps (upgrade the workers)",
             Nobody::Reserved => "all slots of the workers that would do are reserved for bands above",
             Nobody::Draining => "every worker that would do is draining",
         }
@@ -141,6 +188,8 @@ impl Nobody {
             Nobody::UnknownHandler => "unknown_handler",
             Nobody::LacksTags => "lacks_tags",
             Nobody::TooOld => "too_old",
+            Nobody::NoShards => "no_shards",
+            Nobody::NoMaps => "no_maps",
             Nobody::Reserved => "reserved",
             Nobody::Draining => "draining",
         }
@@ -165,7 +214,8 @@ type Step<'a, C> = (Nobody, &'a dyn Fn(&C) -> bool);
 /// Of all that are connected, those that may have an instance of these needs, or why there is none.
 pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Result<Vec<usize>, Nobody> {
     let mut left: Vec<(usize, &C)> = connected.to_vec();
-    let steps: [Step<'_, C>; 6] = [
+    let nobody_understands = if needs.understands == Understanding::Maps { Nobody::NoMaps } else { Nobody::NoShards };
+    let steps: [Step<'_, C>; 7] = [
         (Nobody::NotConnected, &|_| true),
         (Nobody::PinnedWorkerAway, &|worker| needs.pinned().is_none_or(|pinned| worker.is_worker(pinned))),
         (Nobody::UnknownHandler, &|worker| worker.knows(&needs.handler)),
@@ -173,6 +223,7 @@ pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Resul
         (Nobody::TooOld, &|worker| {
             needs.min_worker_version().is_none_or(|least| worker.traits().version.as_ref().is_some_and(|has| has.is_at_least(least)))
         }),
+        (nobody_understands, &|worker| guard!(Guard::PartsUnderstood, worker.traits().understands >= needs.understands)),
         (Nobody::Draining, &|worker| !worker.is_draining()),
     ];
     for (otherwise, is_met) in steps {

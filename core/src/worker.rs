@@ -77,6 +77,8 @@ pub enum Event {
         output: Output,
         /// What it answers.
         result: Option<Arc<str>>,
+        /// The items that it lists.
+        items: Option<Arc<str>>,
         /// How long the next attempt is to wait at least, where it met something that said so.
         retry_after: Option<Millis>,
     },
@@ -245,8 +247,8 @@ impl WorkerNode {
                 }
             }
             Event::Wrote { instance, fence, output } => self.wrote(instance, fence, output),
-            Event::Ended { instance, fence, end, code, detail, output, result, retry_after } => {
-                self.ended(Report { instance, fence, end, code, detail, output, result, retry_after });
+            Event::Ended { instance, fence, end, code, detail, output, result, items, retry_after } => {
+                self.ended(Report { instance, fence, end, code, detail, output, result, items, retry_after });
             }
             Event::Drain => {
                 self.draining = true;

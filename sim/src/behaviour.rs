@@ -1,8 +1,9 @@
 //! What an attempt does: from the plan and the assignment, and from nothing else.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use punctual_core::protocol::End;
+use punctual_core::protocol::{Assignment, End, MapRole};
 use punctual_core::time::Timestamp;
 
 use crate::plan::{HandlerPlan, Plan, stream};
@@ -13,6 +14,24 @@ pub(crate) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
 
 /// How soon a handler that hangs looks whether it still does.
 pub const HANG_STEP_MS: u64 = 500;
+
+/// Most items that a handler of a plan lists.
+const ITEMS_MAX: i64 = 6;
+
+/// What an attempt that succeeds answers, and what it lists: of a map only. Its items are numbers, what is run for one answers the item, and
+/// what reduces answers how many there are. `listed`: so many items; else by the fire time.
+pub(crate) fn answers(assignment: &Assignment, listed: Option<u32>) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    match (&assignment.map, &assignment.shard) {
+        (Some(MapRole::List), _) => {
+            let count = listed.unwrap_or((assignment.fire_time.0 / 1_000).rem_euclid(ITEMS_MAX + 1) as u32);
+            let items: Vec<_> = (0..count).map(|item| item.to_string()).collect();
+            (None, Some(Arc::from(items.join("\n"))))
+        }
+        (Some(MapRole::Reduce { results }), _) => (Some(Arc::from(results.lines().count().to_string())), None),
+        (None, Some(_)) => (assignment.payload.clone(), None),
+        (None, None) => (None, None),
+    }
+}
 
 /// How the handlers of a plan behave.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use punctual_core::routing::{WorkerTraits, WorkerVersion};
+use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::Millis;
+use punctual_proto::version::{SHARDS_SINCE, understanding};
 use punctual_spec::spec::{After, CircuitBreaker, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, Trigger};
 use punctual_spec::timing::{Blackout, Moment, Timing};
 
@@ -24,13 +25,25 @@ const CHAINED_TAKES_MS: u64 = 300;
 /// The tag that only some workers have; the first one always has it.
 const ZONE: (&str, &str) = ("zone", "a");
 
+/// Every so many workers there is one from before there were shards, and tags. The first is never one.
+const OLD_WORKER_EVERY: usize = 4;
+
+/// The newest version of the protocol that the worker of this number speaks; `None`: all that there are.
+pub fn newest_version(worker: usize) -> Option<u32> {
+    (worker % OLD_WORKER_EVERY == OLD_WORKER_EVERY - 1).then_some(SHARDS_SINCE - 1)
+}
+
 /// What the worker of this number has, by which routing goes.
 pub fn traits(worker: usize) -> WorkerTraits {
+    if let Some(newest) = newest_version(worker) {
+        return WorkerTraits { understands: understanding(newest), ..WorkerTraits::default() };
+    }
     let zone = if worker.is_multiple_of(2) { ZONE.1 } else { "b" };
     WorkerTraits {
         tags: vec![Arc::from(format!("{}={zone}", ZONE.0))],
         version: WorkerVersion::parse(&format!("1.{worker}.0")).ok(),
         reserved: [0, 0],
+        understands: Understanding::default(),
     }
 }
 
@@ -53,6 +66,7 @@ pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
             continue;
         }
         draw_of_task(&mut Draw::new(seed, &format!("swarm features/{index}")), &mut tasks[index], &names[..index]);
+        draw_broadcast(&mut Draw::new(seed, &format!("swarm features/broadcast/{index}")), &mut tasks[index]);
     }
 }
 
@@ -101,6 +115,18 @@ fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
     if has_breaker && let Some(downstream) = &task.handler.downstream {
         (spec.downstream, spec.circuit_breaker) = (Some(downstream.clone()), Some(breaker));
     }
+    task.document = document(spec);
+}
+
+/// What is for all workers, in place of how it was divided and routed. A stream of its own: what was drawn before stays as it is.
+fn draw_broadcast(draw: &mut Draw, task: &mut TaskPlan) {
+    let Ok(mut spec) = spec(&task.document) else { return };
+    if !draw.chance(100) {
+        return;
+    }
+    spec.shards = Shards::None;
+    (spec.routing.strategy, spec.routing.worker) = (RoutingStrategy::Broadcast, None);
+    limit(&mut task.handler.takes_ms, SHARD_TAKES_MS);
     task.document = document(spec);
 }
 

@@ -11,7 +11,7 @@ use punctual_core::inbox::{InboxEntry, Submission};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
-use punctual_core::scheduler::Alert;
+use punctual_core::scheduler::{Alert, Firings};
 use punctual_core::time::{Millis, Now, Timestamp};
 use tokio::sync::{Notify, watch};
 
@@ -291,6 +291,18 @@ pub trait Store: Send + Sync + 'static {
         after: InboxId,
         limit: usize,
     ) -> impl Future<Output = Result<InboxPage, StoreError>> + Send;
+
+    /// Reads what this attempt of an instance wrote, as far as batches have; `None`: nothing is there.
+    fn output(&self, instance: InstanceId, attempt: u32) -> impl Future<Output = Result<Option<Output>, StoreError>> + Send;
+
+    /// What the parts of a firing have answered from `from` on and before `until`, in their order, at most `limit` of them.
+    fn results(
+        &self,
+        of: Firings,
+        from: Part,
+        until: Part,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Option<Arc<str>>>, StoreError>> + Send;
 }
 
 /// A task as its author wrote it.
@@ -345,6 +357,16 @@ pub enum Submitted {
     },
     /// The instance has been run again since: its newest run counts.
     NotNewest,
+}
+
+/// What runs again of a firing that was divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rerunning {
+    /// The shards that have not succeeded.
+    #[default]
+    Unsuccessful,
+    /// All of it, divided anew.
+    All,
 }
 
 /// A task and how it stands.
@@ -496,11 +518,15 @@ pub trait Catalog: Send + Sync + 'static {
     /// Asks for an instance that has ended to run once more: the newest run of a whole firing. The new run is of the same task, fire time
     /// and ordinal, under the version that is in force then. However often, and by whomever, that is asked of one instance, it has one
     /// entry: later calls are answered with it.
+    ///
+    /// Of a firing that was divided, [`Rerunning::Unsuccessful`] means those shards only that have not succeeded, by the numbers and keys
+    /// that they had; all of them where each has.
     fn rerun(
         &self,
         instance: InstanceId,
         by: Arc<str>,
         reason: Option<Arc<str>>,
+        which: Rerunning,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
 
@@ -578,6 +604,8 @@ pub struct Ended {
     pub output: Output,
     /// What it answers, at most [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<Arc<str>>,
+    /// The items that it lists, where it was to: each on a line of its own, as JSON.
+    pub items: Option<Arc<str>>,
     /// How long the next attempt is to wait at least, where it met something that said so.
     pub retry_after: Option<Millis>,
 }

@@ -10,7 +10,7 @@ use punctual_core::guard::Guard;
 use punctual_core::ids::PartitionId;
 use punctual_core::limits;
 use punctual_core::protocol::ToWorker;
-use punctual_core::scheduler::{Command, Config, Event, Scheduler};
+use punctual_core::scheduler::{Command, Config, Event, PageRead, Scheduler};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -220,8 +220,25 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> World<S, C, G, O> {
                 let page = page.inspect(|_| self.recovered(READS)).inspect_err(|error| self.failed(READS, error)).unwrap_or_default();
                 self.answer(Event::InboxRead { entries: page.entries, more: page.more });
             }
+            Command::ReadItems { whole, page } => {
+                let read = match self.reading(self.store.output(whole, page + 1).await) {
+                    Some(Some(output)) => PageRead::Found(Arc::from(String::from_utf8_lossy(&output.bytes))),
+                    Some(None) => PageRead::Missing,
+                    None => PageRead::Failed,
+                };
+                self.answer(Event::ItemsRead { whole, page, read });
+            }
+            Command::ReadResults { of, from, until } => {
+                let read = self.reading(self.store.results(of, from, until, limits::MAP_PAGE_ITEMS).await);
+                self.answer(Event::ResultsRead { whole: of.whole, from, read: read.map_or(PageRead::Failed, PageRead::Found) });
+            }
             Command::Send { .. } | Command::Alert(_) | Command::Stopped => unreachable!("carried out by the loop itself"),
         }
+    }
+
+    /// What was read; `None`: the store failed, which is told.
+    fn reading<T>(&self, read: Result<T, StoreError>) -> Option<T> {
+        read.inspect(|_| self.recovered(READS)).inspect_err(|error| self.failed(READS, error)).ok()
     }
 
     /// A beat that fails changes nothing: the next one follows soon.

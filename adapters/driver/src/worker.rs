@@ -200,15 +200,16 @@ impl ReportOnDrop {
 impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let how = self.how.take();
-        let Ended { end, code, detail, output, result, retry_after } = how.unwrap_or_else(|| Ended {
+        let Ended { end, code, detail, output, result, items, retry_after } = how.unwrap_or_else(|| Ended {
             end: End::Failed,
             code: None,
             detail: Some(Arc::from("the handler panicked")),
             output: Output::default(),
             result: None,
+            items: None,
             retry_after: None,
         });
         let (instance, fence) = (self.instance, self.fence);
-        let _ = self.ended.send(Event::Ended { instance, fence, end, code, detail, output, result, retry_after });
+        let _ = self.ended.send(Event::Ended { instance, fence, end, code, detail, output, result, items, retry_after });
     }
 }

@@ -27,6 +27,7 @@ fn assignment(number: u64) -> ToWorker {
         ordinal: 0,
         run: 1,
         shard: None,
+        map: None,
         handler: Handler { name: "report".into(), config: "{}".into() },
         payload: Some("{\"customer\": 4711, \"month\": \"2026-10\"}".into()),
         timeout: TimeoutPolicy::default(),
@@ -46,6 +47,7 @@ fn answers(assignment: &Assignment) -> [ToScheduler; 2] {
             detail: None,
             output,
             result: None,
+            items: None,
             retry_after: None,
         }),
     ]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use punctual_driver::link::ToWorkerNode;
+use punctual_proto::version::Versions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::transport::{Certificate, ClientTlsConfig};
@@ -61,6 +62,8 @@ pub struct ClientOptions {
     pub timing: Timing,
     /// Is told of changes, which are also logged.
     pub watcher: Option<Arc<LinkWatcher>>,
+    /// The versions of the protocol that it speaks; fewer than this crate does only where an older worker is to be played.
+    pub speaks: Versions,
 }
 
 impl fmt::Debug for ClientOptions {

@@ -183,7 +183,14 @@ async fn visit(common: &Common, address: &Address, told: &mut Option<LinkState>)
     };
     let (link, outgoing) = mpsc::channel(LINK_BATCHES_MAX);
     let connection = ConnectionId(common.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
-    let mut stream = Pump::new(WorkerSide::default(), incoming, outgoing, wire, |frame| frame, common.options.timing.stall_time_max);
+    let mut stream = Pump::new(
+        WorkerSide::speaking(common.options.speaks),
+        incoming,
+        outgoing,
+        wire,
+        |frame| frame,
+        common.options.timing.stall_time_max,
+    );
     let by = address.clone();
     // Fails only when the node or the dialler has ended, and then this task soon does too.
     let _ = common.news.send(News::Listed { by, addresses }).await;

@@ -6,10 +6,10 @@ use std::fmt;
 use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
-    SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX,
+    PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
 };
-use punctual_core::protocol::{Assignment, Hello, Report};
+use punctual_core::protocol::{Assignment, Hello, MapRole, Report};
 use punctual_core::routing::{ReservedTooMany, TagSyntax, TraitsError, VersionSyntax};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -171,9 +171,12 @@ pub(crate) fn assignment(assignment: &Assignment) -> Result<(), Refused> {
     let payload_bytes = assignment.payload.as_ref().map_or(0, |payload| payload.len());
     ASSIGN.at_most("payload", payload_bytes, PAYLOAD_BYTES_MAX, Unit::Bytes)?;
     if let Some(shard) = &assignment.shard {
-        ASSIGN.within("shard.count", shard.count, 1u8, SHARDS_MAX)?;
+        ASSIGN.within("shard.count", shard.count, 1u8, SHARDS_MAX.max(MAP_ITEMS_MAX))?;
         ASSIGN.within("shard.index", shard.index, 0u8, shard.count - 1)?;
         ASSIGN.at_most("shard.key", shard.key.as_ref().map_or(0, |key| key.len()), SHARD_KEY_BYTES_MAX, Unit::Bytes)?;
+    }
+    if let Some(MapRole::Reduce { results }) = &assignment.map {
+        ASSIGN.at_most("results", results.len(), MAP_BYTES_MAX, Unit::Bytes)?;
     }
     if let Some(after) = assignment.timeout.after {
         ASSIGN.within("timeout.after_ms", after.0, 0u8, DELAY_MAX.0)?;
@@ -205,6 +208,11 @@ pub(crate) fn report(report: &Report) -> Result<(), Refused> {
     FINISHED.at_most("detail", detail_bytes, DETAIL_BYTES_MAX, Unit::Bytes)?;
     let result_bytes = report.result.as_ref().map_or(0, |result| result.len());
     FINISHED.at_most("result", result_bytes, RESULT_BYTES_MAX, Unit::Bytes)?;
+    let items = report.items.as_deref().unwrap_or_default();
+    FINISHED.at_most("items", items.len(), MAP_BYTES_MAX, Unit::Bytes)?;
+    FINISHED.at_most("items", items.lines().count(), MAP_ITEMS_MAX as usize, Unit::Elements)?;
+    let longest = items.lines().map(str::len).max().unwrap_or(0);
+    FINISHED.at_most("items", longest, MAP_ITEM_BYTES_MAX, Unit::Bytes)?;
     output(FINISHED, &report.output)
 }
 

@@ -62,9 +62,13 @@ impl SchedulerSide {
                 let theirs = Versions { oldest: hello.oldest_version, newest: hello.newest_version };
                 *version = Some(version::negotiate(Versions::OURS, theirs)?);
             }
-            let known = convert::scheduler_message_from_wire(message)?;
-            if known.is_some() && version.is_none() {
-                return Err(ConnectionError::NoHello);
+            let mut known = convert::scheduler_message_from_wire(message)?;
+            let version = match known {
+                None => return Ok(None),
+                Some(_) => version.ok_or(ConnectionError::NoHello)?,
+            };
+            if let Some(protocol::ToScheduler::Hello(hello)) = &mut known {
+                hello.traits.understands = version::understanding(version);
             }
             Ok(known)
         })
@@ -98,19 +102,25 @@ pub struct WorkerSide {
     incoming: Incoming,
     outgoing: Numbering,
     version: Option<u32>,
+    speaks: Versions,
 }
 
 impl WorkerSide {
+    /// A worker's side that speaks these versions only.
+    pub fn speaking(speaks: Versions) -> WorkerSide {
+        WorkerSide { speaks, ..WorkerSide::default() }
+    }
+
     /// Reads a scheduler's frame. A welcome settles the version.
     ///
     /// # Errors
     ///
     /// Where the connection has to be reset; nothing of the frame counts then.
     pub fn receive(&mut self, frame: ToWorkerFrame) -> Result<Vec<protocol::ToWorker>, ConnectionError> {
-        let version = &mut self.version;
+        let (version, speaks) = (&mut self.version, self.speaks);
         self.incoming.receive(frame, |message: ToWorker| {
             if let Some(to_worker::Kind::Welcome(welcome)) = &message.kind {
-                *version = Some(version::accept(Versions::OURS, welcome.version)?);
+                *version = Some(version::accept(speaks, welcome.version)?);
             }
             Ok(convert::worker_message_from_wire(message)?)
         })
@@ -124,7 +134,8 @@ impl WorkerSide {
     pub fn send(&mut self, messages: Vec<protocol::ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
         let knows_progress = self.version.is_some_and(|version| version >= version::PROGRESS_SINCE);
         let is_known = |message: &protocol::ToScheduler| knows_progress || !matches!(message, protocol::ToScheduler::Progress { .. });
-        let messages = messages.into_iter().filter(is_known).map(convert::scheduler_message_into_wire);
+        let speaks = self.speaks;
+        let messages = messages.into_iter().filter(is_known).map(|message| convert::scheduler_message_into_wire(message, speaks));
         Ok(self.outgoing.frames(messages.collect::<Result<_, _>>()?)?)
     }
 

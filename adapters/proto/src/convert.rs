@@ -8,8 +8,8 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
-use punctual_core::routing::{WorkerTraits, WorkerVersion};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::check;
@@ -69,15 +69,15 @@ pub fn worker_message_from_wire(message: wire::ToWorker) -> Result<Option<ToWork
     }))
 }
 
-/// Wraps a worker's message for the wire. A hello says which versions this side speaks. What a report holds beyond the limits is cut:
+/// Wraps a worker's message for the wire. A hello says which versions this side `speaks`. What a report holds beyond the limits is cut:
 /// a report that was refused would be repeated for ever.
 ///
 /// # Errors
 ///
 /// Where the scheduler would refuse the message.
-pub fn scheduler_message_into_wire(message: ToScheduler) -> Result<wire::ToScheduler, Refused> {
+pub fn scheduler_message_into_wire(message: ToScheduler, speaks: Versions) -> Result<wire::ToScheduler, Refused> {
     let kind = match message {
-        ToScheduler::Hello(hello) => to_scheduler::Kind::Hello(Box::new(hello_into_wire(hello)?)),
+        ToScheduler::Hello(hello) => to_scheduler::Kind::Hello(Box::new(hello_into_wire(hello, speaks)?)),
         ToScheduler::Heartbeat => to_scheduler::Kind::Heartbeat(wire::Heartbeat {}),
         ToScheduler::Started { instance, fence } => {
             to_scheduler::Kind::Started(wire::Started { attempt: attempt_into_wire(check::Kind("Started"), instance, fence)? })
@@ -168,6 +168,11 @@ fn assignment_into_wire(assignment: &Assignment) -> Result<wire::Assign, Refused
             count: shard.count,
             key: shard.key.as_deref().map(str::to_owned),
         }),
+        lists: assignment.map == Some(MapRole::List),
+        results: match &assignment.map {
+            Some(MapRole::Reduce { results }) => Some(results.to_string()),
+            _ => None,
+        },
     })
 }
 
@@ -187,6 +192,10 @@ fn assignment_from_wire(assign: wire::Assign) -> Result<Assignment, Refused> {
         ordinal: kind.need("ordinal", assign.ordinal)?,
         run: assign.run.max(1),
         shard: assign.shard.map(|shard| Shard { index: shard.index, count: shard.count, key: shard.key.map(Arc::from) }),
+        map: match assign.results {
+            Some(results) => Some(MapRole::Reduce { results: Arc::from(results) }),
+            None => assign.lists.then_some(MapRole::List),
+        },
         handler: Handler { name: Arc::from(handler.name), config: Arc::from(kind.need("handler.config", handler.config)?) },
         payload: assign.payload.map(Arc::from),
         timeout: TimeoutPolicy {
@@ -208,11 +217,11 @@ fn timeout_action_from_wire(value: i32) -> Result<TimeoutAction, Refused> {
     }
 }
 
-fn hello_into_wire(hello: Hello) -> Result<wire::Hello, Refused> {
+fn hello_into_wire(hello: Hello, speaks: Versions) -> Result<wire::Hello, Refused> {
     check::hello(&hello)?;
     Ok(wire::Hello {
-        oldest_version: Versions::OURS.oldest,
-        newest_version: Versions::OURS.newest,
+        oldest_version: speaks.oldest,
+        newest_version: speaks.newest,
         worker: hello.worker.0.to_string(),
         life: Some(hello.life.0),
         slots: hello.slots,
@@ -238,6 +247,7 @@ fn hello_from_wire(hello: wire::Hello) -> Result<Hello, Refused> {
         tags: hello.tags.into_iter().map(Arc::from).collect(),
         version: version.map_err(|error| kind.refuse("program_version", Problem::Version(error)))?,
         reserved: [hello.reserved_urgent, hello.reserved_normal],
+        understands: Understanding::default(),
     };
     let hello = Hello {
         worker: WorkerId(Arc::from(hello.worker)),
@@ -273,6 +283,7 @@ fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
         detail: report.detail.as_deref().map(str::to_owned),
         output: output_into_wire(report.output),
         result: report.result.as_deref().map(str::to_owned),
+        items: report.items.as_deref().map(str::to_owned),
         retry_after_ms: report.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX).0),
     })
 }
@@ -287,6 +298,7 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
         detail: finished.detail.map(Arc::from),
         output: output_from_wire(finished.output),
         result: finished.result.map(Arc::from),
+        items: finished.items.map(Arc::from),
         // Cut, not refused: a report that was refused would be repeated for ever.
         retry_after: finished.retry_after_ms.map(|wait| Millis(wait).min(RETRY_AFTER_MAX)),
     };

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use punctual_core::routing::Understanding;
+
 /// The newest version that this side speaks.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// The oldest version that this side speaks.
 pub const OLDEST_VERSION: u32 = 1;
 
@@ -14,6 +16,24 @@ pub const PROGRESS_SINCE: u32 = 2;
 /// by handlers alone; an older worker has no tags, no version, and reserves nothing.
 pub const TRAITS_SINCE: u32 = 3;
 
+/// The version since which workers understand that an assignment is a shard. An older one would run the whole task: it is given none.
+pub const SHARDS_SINCE: u32 = 3;
+
+/// The version since which workers understand that an assignment lists items or reduces results.
+pub const MAPS_SINCE: u32 = 4;
+
+/// How much of an assignment a worker understands that speaks this version.
+pub const fn understanding(version: u32) -> Understanding {
+    if version < SHARDS_SINCE {
+        Understanding::Firings
+    } else if version < MAPS_SINCE {
+        Understanding::Shards
+    } else {
+        Understanding::Maps
+    }
+}
+
+const _: () = assert!(SHARDS_SINCE < MAPS_SINCE && MAPS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(PROGRESS_SINCE < TRAITS_SINCE && TRAITS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 
@@ -33,6 +53,12 @@ impl Versions {
     /// Whether this version is among them.
     pub const fn contain(self, version: u32) -> bool {
         self.oldest <= version && version <= self.newest
+    }
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        Versions::OURS
     }
 }
 

@@ -53,13 +53,16 @@ impl TaskSpec {
         check.priority(self);
         check.rate_limit(self);
         let routing = check.routing(self);
+        check.broadcast(self);
         let handler = check.handler(&self.handler, zones);
+        let map = check.map_over(self, zones);
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
                 name: Arc::from(self.name.as_str()),
                 enabled: self.enabled,
                 trigger,
                 handler,
+                map,
                 payload: self.payload.as_deref().map(Arc::from),
                 policies: zones.shared_policies(Policies {
                     misfire: self.misfire_policy(),
@@ -480,8 +483,17 @@ impl Check {
             (RoutingStrategy::RoundRobin, None) => definition_routing::Strategy::RoundRobin,
             (RoutingStrategy::Random, None) => definition_routing::Strategy::Random,
             (RoutingStrategy::Hash, None) => definition_routing::Strategy::Hash,
+            (RoutingStrategy::Broadcast, None) => definition_routing::Strategy::Broadcast,
         };
         Routing { strategy, tags: self.tags(&routing.tags), min_worker_version: self.worker_version(routing.min_worker_version.as_deref()) }
+    }
+
+    /// Each worker has one shard: there is nothing else to divide by.
+    fn broadcast(&mut self, spec: &TaskSpec) {
+        if spec.routing.strategy == RoutingStrategy::Broadcast && spec.shards != Shards::None {
+            let help = "leave out `shards`, or take another strategy";
+            self.refuse(Code::Conflict, &["shards"], "what is broadcast has a shard for each worker, and no others", help);
+        }
     }
 
     fn tags(&mut self, tags: &BTreeMap<String, String>) -> Vec<Arc<str>> {
@@ -550,6 +562,30 @@ impl Check {
             self.refuse(Code::Handler, &[field], format!("it has {} bytes of JSON", config.len()), help);
         }
         definition::Handler { name, config: zones.shared_text(&config) }
+    }
+
+    fn map_over(&mut self, spec: &TaskSpec, zones: &Zones) -> Option<Arc<definition::Map>> {
+        let map = spec.map.as_ref()?;
+        self.number(&["map", "parallel"], map.parallel, 1, core_limits::MAP_PARALLEL_MAX);
+        if spec.shards != Shards::None || spec.routing.strategy == RoutingStrategy::Broadcast {
+            let help = "leave out `map`, or `shards` and `strategy: broadcast`";
+            self.refuse(Code::Conflict, &["map"], "a firing is divided in one way: by its items, in shards, or among workers", help);
+        }
+        if matches!(map.reduce, Some(Handler::Http(_))) {
+            let help = "reduce with a command or a handler of your own";
+            self.refuse(Code::Handler, &["map", "reduce"], "a call can't be given the results", help);
+        }
+        let list = self.handler_within(&map.list, "list", zones);
+        let reduce = map.reduce.as_ref().map(|reduce| self.handler_within(reduce, "reduce", zones));
+        Some(Arc::new(definition::Map { list, reduce, parallel: map.parallel }))
+    }
+
+    /// A handler of a map; what is wrong with it is said of its own field.
+    fn handler_within(&mut self, handler: &Handler, field: &'static str, zones: &Zones) -> definition::Handler {
+        let before = self.findings.len();
+        let handler = self.handler(handler, zones);
+        self.findings[before..].iter_mut().for_each(|finding| finding.path.begin_with(&["map", field]));
+        handler
     }
 
     fn handler_name(&mut self, name: &str) {

@@ -17,6 +17,7 @@ pub(crate) const TASK: &[&str] = &[
     "misfire",
     "concurrency",
     "shards",
+    "map",
     "retry",
     "downstream",
     "circuit_breaker",
@@ -29,6 +30,8 @@ pub(crate) const TASK: &[&str] = &[
 ];
 /// The fields that say what a task runs; it has one of them.
 pub(crate) const HANDLERS: &[&str] = &["command", "http", "handler"];
+/// Fields of `map`.
+pub(crate) const MAP: &[&str] = &["list", "reduce", "parallel"];
 /// Fields of `trigger`.
 pub(crate) const TRIGGER: &[&str] = &[
     "cron",

@@ -116,6 +116,11 @@ impl FieldPath {
         FieldPath(fields.iter().map(|field| Step::Field(Cow::Borrowed(field))).collect())
     }
 
+    /// Puts these fields before it.
+    pub(crate) fn begin_with(&mut self, fields: &[&'static str]) {
+        self.0.splice(0..0, FieldPath::of(fields).0);
+    }
+
     /// The path one field on.
     #[must_use]
     pub fn field(mut self, name: impl Into<Cow<'static, str>>) -> Self {

@@ -60,6 +60,7 @@ pub fn schema() -> Value {
             "concurrency": concurrency(),
             "after": after(),
             "shards": shards(),
+            "map": map_over(),
             "retry": retry(),
             "circuitBreaker": circuit_breaker(),
             "rehearsal": rehearsal(),
@@ -146,6 +147,7 @@ fn task(is_defaults: bool) -> Value {
         "misfire": described("#/$defs/misfire", "What becomes of fire times that nobody could fire."),
         "concurrency": described("#/$defs/concurrency", "How many instances may be in progress at once."),
         "shards": described("#/$defs/shards", "Into how many instances each firing is divided; by default it is one."),
+        "map": described("#/$defs/map", "Lists items; what the task runs is run for each of them."),
         "retry": described("#/$defs/retry", "What follows a failed attempt, or one whose worker was lost."),
         "downstream": {
             "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": limits::DOWNSTREAM_CHARS_MAX,
@@ -333,6 +335,29 @@ fn shards() -> Value {
         number(1, core_limits::SHARDS_MAX, "How many."),
         { "type": "array", "minItems": 1, "maxItems": core_limits::SHARDS_MAX, "items": key, "description": "One for each key." },
     ] })
+}
+
+fn map_over() -> Value {
+    let one = |what: &str| {
+        let handlers = json!({
+            "command": described("#/$defs/command", "Runs a program."),
+            "http": described("#/$defs/http", "Makes an HTTP call."),
+            "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
+        });
+        let mut one = exactly_one(object(fields::HANDLERS, &[], handlers), fields::HANDLERS);
+        one["description"] = json!(what);
+        one
+    };
+    let map = object(
+        fields::MAP,
+        &["list"],
+        json!({
+            "list": one("Lists the items: a JSON array."),
+            "reduce": one("Is given the results, when all items have succeeded."),
+            "parallel": number(1, core_limits::MAP_PARALLEL_MAX, "So many items run at once; default 100."),
+        }),
+    );
+    json!({ "oneOf": [{ "type": "null" }, map] })
 }
 
 fn retry() -> Value {

@@ -44,6 +44,8 @@ pub struct TaskSpec {
     pub concurrency: Concurrency,
     /// Into how many instances a firing is divided.
     pub shards: Shards,
+    /// What lists the items that a firing is mapped over; `handler` is run for each.
+    pub map: Option<Map>,
     /// What follows a failure.
     pub retry: Retry,
     /// What it depends on, by a name that tasks share.
@@ -285,6 +287,8 @@ choices! {
         Hash = "hash",
         /// The one that is named.
         Pinned = "pinned",
+        /// All of them: one shard for each.
+        Broadcast = "broadcast",
     }
 }
 
@@ -445,6 +449,17 @@ pub enum Handler {
     Http(HttpConfig),
     /// A handler of the user's own.
     Custom(CustomHandler),
+}
+
+/// How a firing is mapped over a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// What lists the items.
+    pub list: Handler,
+    /// What is given the results.
+    pub reduce: Option<Handler>,
+    /// So many items run at once.
+    pub parallel: u32,
 }
 
 /// A handler that workers announce under a name.
@@ -739,6 +754,25 @@ impl Default for Timeout {
     }
 }
 
+impl Handler {
+    fn normalise(&mut self) {
+        match self {
+            Handler::Command(config) => {
+                config.success_codes.sort_unstable();
+                config.success_codes.dedup();
+            }
+            Handler::Http(config) => {
+                config.success_statuses.sort();
+                config.success_statuses.dedup();
+            }
+            Handler::Custom(custom) => {
+                custom.config.sort_keys();
+                custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
+            }
+        }
+    }
+}
+
 impl TaskSpec {
     /// A task with the default policies.
     pub fn new(name: impl Into<String>, trigger: Trigger, handler: Handler) -> Self {
@@ -755,6 +789,7 @@ impl TaskSpec {
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
+            map: None,
             retry: Retry::default(),
             downstream: None,
             circuit_breaker: None,
@@ -777,19 +812,10 @@ impl TaskSpec {
             trigger.normalise();
         }
         self.timing.normalise();
-        match &mut self.handler {
-            Handler::Command(config) => {
-                config.success_codes.sort_unstable();
-                config.success_codes.dedup();
-            }
-            Handler::Http(config) => {
-                config.success_statuses.sort();
-                config.success_statuses.dedup();
-            }
-            Handler::Custom(custom) => {
-                custom.config.sort_keys();
-                custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
-            }
+        self.handler.normalise();
+        if let Some(map) = &mut self.map {
+            map.list.normalise();
+            map.reduce.iter_mut().for_each(Handler::normalise);
         }
         if self.misfire.action == MisfireAction::FireAll && self.misfire.limit == Some(limits::CATCH_UP_DEFAULT) {
             self.misfire.limit = None;

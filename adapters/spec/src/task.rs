@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use punctual_core::limits as core_limits;
+use punctual_core::limits::MAP_PARALLEL_DEFAULT;
 
 use crate::choice::Choice;
 use crate::fields;
@@ -13,7 +14,7 @@ use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Misfire, MisfireAction, On, Priority,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Map, Misfire, MisfireAction, On, Priority,
     RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::timetable;
@@ -35,6 +36,7 @@ pub(crate) struct Defaults {
     pub(crate) misfire: Misfire,
     pub(crate) concurrency: Concurrency,
     pub(crate) shards: Shards,
+    pub(crate) map: Option<Map>,
     pub(crate) retry: Retry,
     pub(crate) downstream: Option<String>,
     pub(crate) circuit_breaker: Option<CircuitBreaker>,
@@ -61,6 +63,7 @@ impl Default for Defaults {
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
+            map: None,
             retry: Retry::default(),
             downstream: None,
             circuit_breaker: None,
@@ -120,6 +123,7 @@ impl Cursor<'_> {
             misfire: filled.misfire,
             concurrency: filled.concurrency,
             shards: filled.shards,
+            map: filled.map,
             retry: filled.retry,
             downstream: filled.downstream,
             circuit_breaker: filled.circuit_breaker,
@@ -153,6 +157,9 @@ impl Cursor<'_> {
                 "misfire" => cursor.misfire(node, &mut to.misfire),
                 "concurrency" => cursor.concurrency(node, &mut to.concurrency),
                 "shards" => put(cursor.shards(node), &mut to.shards),
+                // Nothing takes back what the defaults say.
+                "map" if node.is_null() => to.map = None,
+                "map" => to.map = cursor.map_over(node),
                 "retry" => cursor.retry(node, &mut to.retry),
                 // Nothing takes back what the defaults say.
                 "downstream" if node.is_null() => to.downstream = None,
@@ -274,6 +281,42 @@ impl Cursor<'_> {
             Kind::List(_) => self.list(node, |cursor, key| cursor.text(key)).map(Shards::Keys),
             _ => self.number(node).map(Shards::Count),
         }
+    }
+
+    fn map_over(&mut self, node: &Node) -> Option<Map> {
+        let entries = self.map(node, fields::MAP)?;
+        let (mut list, mut reduce, mut parallel) = (None, None, MAP_PARALLEL_DEFAULT);
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "list" => list = cursor.one_of_handlers(node),
+                "reduce" => reduce = cursor.one_of_handlers(node),
+                _ => put(cursor.number(node), &mut parallel),
+            });
+        }
+        if !names(&entries, "list") {
+            self.refuse(Code::MissingField, node.place, "nothing lists the items", "add `list:` with one of command, http, handler");
+        }
+        Some(Map { list: list?, reduce, parallel })
+    }
+
+    /// What is run, in a map of its own.
+    fn one_of_handlers(&mut self, node: &Node) -> Option<Handler> {
+        let entries = self.map(node, fields::HANDLERS)?;
+        self.one_handler(&entries);
+        let mut handler = None;
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "command" => handler = cursor.command(node).map(Handler::Command),
+                "http" => handler = cursor.http(node).map(Handler::Http),
+                _ => handler = cursor.custom_handler(node).map(Handler::Custom),
+            });
+        }
+        if entries.is_empty() {
+            self.refuse(Code::MissingField, node.place, "it runs nothing", "add one of command, http, handler");
+        }
+        handler
     }
 
     fn payload(&mut self, node: &Node) -> Option<String> {

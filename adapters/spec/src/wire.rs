@@ -1,6 +1,7 @@
 //! The JSON of a [`TaskSpec`]: keys in a fixed order, defaults left out.
 
 use punctual_core::time::Millis;
+use punctual_core::limits::MAP_PARALLEL_DEFAULT;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Misfire, Overlap, Priority, RateLimit, Retry,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Map, Misfire, Overlap, Priority, RateLimit, Retry,
     Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
@@ -45,6 +46,8 @@ struct Wire {
     #[serde(default)]
     shards: Shards,
     #[serde(default)]
+    map: Option<Map>,
+    #[serde(default)]
     retry: Retry,
     #[serde(default)]
     downstream: Option<String>,
@@ -69,12 +72,8 @@ fn yes() -> bool {
 impl<'de> Deserialize<'de> for TaskSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let wire = Wire::deserialize(deserializer)?;
-        let handler = match (wire.command, wire.http, wire.handler) {
-            (Some(config), None, None) => Handler::Command(config),
-            (None, Some(config), None) => Handler::Http(config),
-            (None, None, Some(custom)) => Handler::Custom(custom),
-            _ => return Err(D::Error::custom("exactly one of command, http and handler is wanted")),
-        };
+        let handler = WireHandler { command: wire.command, http: wire.http, handler: wire.handler };
+        let handler = Handler::try_from(handler).map_err(D::Error::custom)?;
         Ok(TaskSpec {
             name: wire.name,
             description: wire.description,
@@ -88,6 +87,7 @@ impl<'de> Deserialize<'de> for TaskSpec {
             misfire: wire.misfire,
             concurrency: wire.concurrency,
             shards: wire.shards,
+            map: wire.map,
             retry: wire.retry,
             downstream: wire.downstream,
             circuit_breaker: wire.circuit_breaker,
@@ -118,6 +118,7 @@ impl Serialize for TaskSpec {
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
         differing(&mut map, "shards", &self.shards, &Shards::None)?;
+        differing(&mut map, "map", &self.map, &None)?;
         differing(&mut map, "retry", &self.retry, &Retry::default())?;
         differing(&mut map, "downstream", &self.downstream, &None)?;
         differing(&mut map, "circuit_breaker", &self.circuit_breaker, &None)?;
@@ -127,6 +128,77 @@ impl Serialize for TaskSpec {
         differing(&mut map, "rate_limit", &self.rate_limit, &None)?;
         differing(&mut map, "routing", &self.routing, &Routing::default())?;
         map.end()
+    }
+}
+
+/// A handler inside a map: as in the task itself, a field that says what kind it is.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireHandler {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<CommandConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    http: Option<HttpConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handler: Option<CustomHandler>,
+}
+
+impl TryFrom<WireHandler> for Handler {
+    type Error = &'static str;
+
+    fn try_from(wire: WireHandler) -> Result<Self, Self::Error> {
+        match (wire.command, wire.http, wire.handler) {
+            (Some(config), None, None) => Ok(Handler::Command(config)),
+            (None, Some(config), None) => Ok(Handler::Http(config)),
+            (None, None, Some(custom)) => Ok(Handler::Custom(custom)),
+            _ => Err("exactly one of command, http and handler is wanted"),
+        }
+    }
+}
+
+impl From<Handler> for WireHandler {
+    fn from(handler: Handler) -> Self {
+        let mut wire = WireHandler { command: None, http: None, handler: None };
+        match handler {
+            Handler::Command(config) => wire.command = Some(config),
+            Handler::Http(config) => wire.http = Some(config),
+            Handler::Custom(custom) => wire.handler = Some(custom),
+        }
+        wire
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireMap {
+    list: WireHandler,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reduce: Option<WireHandler>,
+    #[serde(default = "parallel", skip_serializing_if = "is_usual")]
+    parallel: u32,
+}
+
+fn parallel() -> u32 {
+    MAP_PARALLEL_DEFAULT
+}
+
+fn is_usual(parallel: &u32) -> bool {
+    *parallel == MAP_PARALLEL_DEFAULT
+}
+
+impl<'de> Deserialize<'de> for Map {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let WireMap { list, reduce, parallel } = WireMap::deserialize(deserializer)?;
+        let list = Handler::try_from(list).map_err(D::Error::custom)?;
+        let reduce = reduce.map(Handler::try_from).transpose().map_err(D::Error::custom)?;
+        Ok(Map { list, reduce, parallel })
+    }
+}
+
+impl Serialize for Map {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Map { list, reduce, parallel } = self.clone();
+        WireMap { list: list.into(), reduce: reduce.map(Into::into), parallel }.serialize(serializer)
     }
 }
 

@@ -10,7 +10,7 @@ use punctual_core::batch::Reference;
 use punctual_core::definition::ChainOn;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
 use punctual_core::inbox::{Notice, Rerun, Submission};
-use punctual_core::instance::{Cause, InstanceRow, Links, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, State, Transition};
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::codes::Coded;
@@ -196,6 +196,12 @@ const HAS_SHARD_KEY: u8 = 2;
 const HAS_CAUSE: u8 = 4;
 const HAS_RESULT: u8 = 8;
 const HAS_LINKS: u8 = 16;
+/// Another byte of flags follows all that these speak of, and what those speak of.
+const HAS_FURTHER: u8 = 32;
+const HAS_CARRIED: u8 = 1;
+const IS_FOR_WORKER: u8 = 2;
+const HAS_AGAIN: u8 = 4;
+const HAS_MAP: u8 = 8;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -211,11 +217,51 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
         | flag(links.cause.is_some(), HAS_CAUSE)
         | flag(row.result.is_some(), HAS_RESULT);
+    let further = flag(links.carried > 0, HAS_CARRIED) | flag(links.is_for_worker, IS_FOR_WORKER) | flag(links.again.is_some(), HAS_AGAIN) | flag(links.map.is_some(), HAS_MAP);
+    out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
     links.parent.iter().chain(&links.cause).for_each(|id| put_number(&mut out, id.0));
     links.shard_key.iter().chain(&row.result).for_each(|text| put_text(&mut out, text));
+    if further != 0 {
+        out.push(further);
+        if links.carried > 0 {
+            put_number(&mut out, u64::from(links.carried));
+        }
+        links.again.iter().for_each(|again| put_shards_again(&mut out, again));
+        if let Some(MapProgress { phase, made, result_bytes }) = links.map.as_deref() {
+            out.push(phase.code());
+            put_number(&mut out, u64::from(*made));
+            put_number(&mut out, *result_bytes);
+        }
+    }
     Some(out)
+}
+
+fn put_shards_again(out: &mut Vec<u8>, again: &ShardsAgain) {
+    put_number(out, u64::from(again.count));
+    out.push(u8::from(again.are_for_workers));
+    put_number(out, again.shards.len() as u64);
+    for (index, key) in &again.shards {
+        put_number(out, u64::from(*index));
+        out.push(u8::from(key.is_some()));
+        key.iter().for_each(|key| put_text(out, key));
+    }
+}
+
+fn shards_again(reader: &mut Reader<'_>) -> Result<ShardsAgain, Malformed> {
+    let (count, are_for_workers) = (reader.small()?, reader.byte()? != 0);
+    let mut shards = Vec::with_capacity(reader.count()?);
+    for _ in 0..shards.capacity() {
+        let index = reader.small()?;
+        let key = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+        shards.push((index, key));
+    }
+    // What is made of them counts on that.
+    if shards.is_empty() || shards.len() > count as usize || !shards.is_sorted_by(|(one, _), (next, _)| one < next) {
+        return Err(Malformed("shards are not in order"));
+    }
+    Ok(ShardsAgain { count, are_for_workers, shards })
 }
 
 /// Links and result of an instance.
@@ -238,6 +284,20 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
         links.shard_key = Some(reader.text()?.into());
     }
     let result = if flags & HAS_RESULT != 0 { Some(reader.text()?.into()) } else { None };
+    if flags & HAS_FURTHER != 0 {
+        let further = reader.byte()?;
+        if further & HAS_CARRIED != 0 {
+            links.carried = reader.small()?;
+        }
+        links.is_for_worker = further & IS_FOR_WORKER != 0;
+        if further & HAS_AGAIN != 0 {
+            links.again = Some(Box::new(shards_again(&mut reader)?));
+        }
+        if further & HAS_MAP != 0 {
+            let phase = MapPhase::from_code(reader.byte()?).ok_or(Malformed("a phase is unknown"))?;
+            links.map = Some(Box::new(MapProgress { phase, made: reader.small()?, result_bytes: reader.number()? }));
+        }
+    }
     reader.end()?;
     Ok(((flags & HAS_LINKS != 0).then(|| Box::new(links)), result))
 }
@@ -388,6 +448,8 @@ pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
     let texts = [(&of.key, HAS_KEY), (&of.payload, HAS_PAYLOAD), (&of.reason, HAS_REASON)];
     out.push(texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum());
     texts.iter().filter_map(|(text, _)| text.as_ref()).for_each(|text| put_text(&mut out, text));
+    out.push(u8::from(of.shards.is_some()));
+    of.shards.iter().for_each(|again| put_shards_again(&mut out, again));
     out
 }
 
@@ -400,12 +462,14 @@ pub(crate) fn rerun(task: TaskId, bytes: &[u8]) -> Result<Rerun, Malformed> {
     let flags = reader.byte()?;
     let mut text = |flag: u8| if flags & flag != 0 { reader.text().map(|text| Some(text.into())) } else { Ok(None) };
     let (key, payload, reason) = (text(HAS_KEY)?, text(HAS_PAYLOAD)?, text(HAS_REASON)?);
+    // Entries from before there was a choice end here.
+    let shards = if reader.0.is_empty() || reader.byte()? == 0 { None } else { Some(Box::new(shards_again(&mut reader)?)) };
     reader.end()?;
-    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason })
+    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -430,6 +494,15 @@ mod tests {
                 code,
                 detail: detail.map(Into::into),
             })
+    }
+
+    pub(crate) fn any_shards_again() -> impl Strategy<Value = ShardsAgain> {
+        let shards = proptest::collection::btree_map(0..10_000_u32, any::<Option<String>>(), 1..20);
+        (any::<bool>(), shards).prop_map(|(are_for_workers, shards)| ShardsAgain {
+            count: 10_000,
+            are_for_workers,
+            shards: shards.into_iter().map(|(index, key)| (index, key.map(Into::into))).collect(),
+        })
     }
 
     fn any_submission() -> impl Strategy<Value = Submission> {
@@ -463,10 +536,12 @@ mod tests {
         fn a_rerun_comes_back_as_it_was(
             (instance, task, fire_time, ordinal, run, hops) in any::<(u64, u64, i64, u64, u32, u32)>(),
             (payload, key, reason) in any::<(Option<String>, Option<String>, Option<String>)>(),
+            shards in proptest::option::of(any_shards_again()),
         ) {
             let [payload, key, reason] = [payload, key, reason].map(|text| text.map(Into::into));
             let (instance, task, fire_time) = (InstanceId(instance), TaskId(task), Timestamp(fire_time));
-            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason };
+            let shards = shards.map(Box::new);
+            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards };
             prop_assert_eq!(rerun(task, &pack_rerun(&of)).unwrap(), of);
         }
 

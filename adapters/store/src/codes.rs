@@ -2,7 +2,7 @@
 //! a new number.
 
 use punctual_core::definition::ChainOn;
-use punctual_core::instance::{Cause, Origin, State};
+use punctual_core::instance::{Cause, MapPhase, Origin, State};
 use punctual_core::occurrence::Outcome;
 
 /// A closed set of values with a number each.
@@ -76,7 +76,12 @@ coded!(Cause {
     NotRetried = 24,
     RetryBudgetExhausted = 25,
     RerunRequested = 26,
+    WorkerGone = 43,
+    TooManyParts = 44,
+    ResultsTooLarge = 45,
 });
+
+coded!(MapPhase { List = 0, Items = 1, Reduce = 2 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use punctual_core::ids::InstanceId;
 use punctual_core::inbox::Rerun;
-use punctual_core::instance::{InstanceRow, Part};
-use punctual_driver::ports::Submitted;
+use punctual_core::instance::{InstanceRow, Part, ShardsAgain};
+use punctual_driver::ports::{Rerunning, Submitted};
 
 /// The idempotency key under which an instance's rerun is written: one a run, whoever asks. It begins with a control character, so that it
 /// is none that a caller may use.
@@ -23,5 +23,20 @@ pub(crate) fn rerun_of(row: InstanceRow, reason: Option<&str>) -> Result<Rerun, 
     }
     let hops = row.links.as_ref().map_or(0, |links| links.hops);
     let InstanceRow { id: instance, task, fire_time, ordinal, run, payload, key, .. } = row;
-    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason: reason.map(Arc::from) })
+    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason: reason.map(Arc::from), shards: None })
+}
+
+/// Into how many shards this firing was divided, where those of them that have not succeeded are to be run again. What was mapped over a list
+/// lists anew.
+pub(crate) fn divided_into(row: &InstanceRow, which: Rerunning) -> Option<u32> {
+    let links = row.links.as_ref().filter(|_| which == Rerunning::Unsuccessful && row.has_parts())?;
+    links.map.is_none().then_some(links.shards)
+}
+
+/// The shards that are to run again, of these that have not succeeded; `None` where there is none: then all of it runs again.
+pub(crate) fn shards_again(count: u32, unsuccessful: Vec<InstanceRow>) -> Option<Box<ShardsAgain>> {
+    let are_for_workers = unsuccessful.iter().any(|row| row.links.as_ref().is_some_and(|links| links.is_for_worker));
+    let number_and_key = |row: InstanceRow| Some((row.part.shard_index()?, row.links.and_then(|links| links.shard_key)));
+    let shards: Vec<_> = unsuccessful.into_iter().filter_map(number_and_key).collect();
+    (!shards.is_empty()).then(|| Box::new(ShardsAgain { count, are_for_workers, shards }))
 }

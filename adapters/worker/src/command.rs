@@ -354,7 +354,7 @@ fn judge(status: ExitStatus, success_codes: &[u8], stopped: bool) -> Ended {
         (false, false) => End::Failed,
     };
     let detail = (end != End::Succeeded).then(|| crate::cut_detail(&detail));
-    Ended { end, code, detail, output: Default::default(), result: None, retry_after: None }
+    Ended { end, code, detail, output: Default::default(), result: None, items: None, retry_after: None }
 }
 
 fn signal_text(number: i32) -> String {

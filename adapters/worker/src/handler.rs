@@ -121,6 +121,7 @@ fn succeeded() -> Ended {
         detail: None,
         output: punctual_core::batch::Output::default(),
         result: None,
+        items: None,
         retry_after: None,
     }
 }

@@ -143,7 +143,7 @@ impl Executor for BuiltIn {
 }
 
 fn ended(end: End, detail: &str) -> Ended {
-    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default(), result: None, retry_after: None }
+    Ended { end, code: None, detail: Some(cut_detail(detail)), output: Output::default(), result: None, items: None, retry_after: None }
 }
 
 fn failed(detail: impl AsRef<str>) -> Ended {

@@ -6,5 +6,5 @@ use punctual_driver::ports::Ended;
 
 /// Ends at once, as it should.
 pub(crate) fn run() -> Ended {
-    Ended { end: End::Succeeded, code: None, detail: None, output: Output::default(), result: None, retry_after: None }
+    Ended { end: End::Succeeded, code: None, detail: None, output: Output::default(), result: None, items: None, retry_after: None }
 }

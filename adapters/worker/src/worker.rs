@@ -129,6 +129,13 @@ impl Builder {
         self
     }
 
+    /// Plays a worker of before that speaks this version of the protocol at the most, for tests of what it is given.
+    #[doc(hidden)]
+    pub fn speaking_up_to(mut self, newest: u32) -> Self {
+        self.client.speaks.newest = newest;
+        self
+    }
+
     /// A handler: a function of the attempt and its payload. A payload that it can't be read from fails the attempt for good. What it
     /// returns becomes the attempt's output, as JSON, and its result, which tasks that fire after this one are given: where it has at most
     /// [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes and is not `null`.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crate::definition::Band;
 use crate::ids::{ConnectionId, Fence, InstanceId};
 use crate::instance::{Cause, InstanceRow, State, WorkerRef};
+use crate::limits;
 use crate::probe;
-use crate::protocol::{Assignment, Shard, ToWorker};
+use crate::protocol::{Assignment, MapRole, Shard, ToWorker};
 use crate::ready_queue::{Place, RouteId, ready_now};
 use crate::routing::{self, Needs, Nobody, Strategy};
 use crate::scheduler::workers::{Worker, Workers};
@@ -30,6 +31,8 @@ pub(super) struct Route {
     is_open: [bool; 3],
     /// Why there is no such worker.
     nobody: Option<Nobody>,
+    /// Since when, as far as this replica knows.
+    nobody_since: Option<Monotonic>,
     /// The reason that people were told last.
     told: Option<Nobody>,
     /// The worker that was given one last.
@@ -51,6 +54,8 @@ pub struct WaitingView {
 #[derive(Default)]
 struct Round {
     assigned: usize,
+    /// Something was broadcast: its shards wait in routes that nobody has looked at.
+    has_new_routes: bool,
     /// Workers with room for what waits, in their next turn.
     out_of_turn: Vec<(usize, Band)>,
 }
@@ -71,6 +76,9 @@ impl Scheduler {
         if let Some(new) = self.new_partitions.iter_mut().find(|new| new.id == id.partition()) {
             return new.ready.push(id);
         }
+        if self.instances.contains_key(&id) && self.awaits_results(id) {
+            return;
+        }
         let now = ready_now(self.now.monotonic);
         let Some(live) = self.instances.get_mut(&id) else { return };
         live.ready_at.get_or_insert(now);
@@ -83,7 +91,7 @@ impl Scheduler {
     /// Puts an instance into the ready queue.
     pub(super) fn push_ready(&mut self, id: InstanceId) {
         let live = &self.instances[&id];
-        let (needs, band, place) = (Needs::of(&live.definition), live.definition.band, live.place());
+        let (needs, band, place) = (Needs::of(&live.definition, &live.row), live.definition.band, live.place());
         if let Some(RouteId(index)) = self.ready.push(needs, band, place) {
             if self.routes.len() <= index {
                 self.routes.resize_with(index + 1, Route::default);
@@ -98,6 +106,7 @@ impl Scheduler {
             return;
         }
         self.look_for_workers();
+        self.give_up_the_gone();
         if !self.workers.have_room(self.now.monotonic) {
             return;
         }
@@ -105,8 +114,11 @@ impl Scheduler {
         // Two rounds without an assignment, with new turns between them, and there is nothing to give or nobody to give it to.
         while idle_rounds < 2 {
             let round = self.assign_round();
+            if round.has_new_routes {
+                self.look_for_workers();
+            }
             idle_rounds = if round.assigned > 0 { 0 } else { idle_rounds + 1 };
-            if round.out_of_turn.is_empty() {
+            if round.out_of_turn.is_empty() && !round.has_new_routes {
                 return;
             }
             for (index, band) in round.out_of_turn {
@@ -121,11 +133,13 @@ impl Scheduler {
 
     /// Finds out who may have what waits, where that may have changed, and tells people of what nobody can run.
     fn look_for_workers(&mut self) {
+        let now = self.now.monotonic;
         let Scheduler { ready, routes, workers, commands, .. } = self;
         for id in ready.occupied() {
             let route = &mut routes[id.0];
             if route.generation != Some(workers.generation) {
                 route.find_workers(workers, ready.needs(id));
+                route.nobody_since = route.nobody.map(|_| route.nobody_since.unwrap_or(now));
             }
             let waits = ready.waiting(id);
             let is_shut_out =
@@ -136,6 +150,27 @@ impl Scheduler {
                 if let Some(reason) = nobody {
                     probe!("route.nobody");
                     commands.push_back(Command::Alert(Alert::NobodyFor { needs: ready.needs(id).clone(), reason }));
+                }
+            }
+        }
+    }
+
+    /// What was broadcast to a worker that can't be given it for the length of a lease ends: nobody else may have it.
+    fn give_up_the_gone(&mut self) {
+        let now = self.now.monotonic;
+        let is_over = |id: &RouteId| {
+            self.ready.needs(*id).worker.is_some()
+                && self.routes[id.0].nobody_since.is_some_and(|since| now.since(since) >= limits::WORKER_LEASE)
+        };
+        let over: Vec<_> = self.ready.occupied().filter(is_over).collect();
+        for route in over {
+            let why = self.routes[route.0].nobody.map_or("", Nobody::reason);
+            while let Some(place) = Band::ALL.into_iter().find_map(|band| self.ready.pop(route, band)) {
+                let id = place.instance;
+                self.ready.passed_over();
+                let is_live = self.instances.get(&id).is_some_and(|live| live.row.state == State::Created);
+                if is_live && self.is_owned(id.partition()) {
+                    self.worker_is_gone(id, why);
                 }
             }
         }
@@ -170,6 +205,14 @@ impl Scheduler {
             self.ready.passed_over();
             return true;
         };
+        if live.is_to_be_broadcast() {
+            let eligible = std::mem::take(&mut self.routes[route.0].eligible);
+            let is_divided = self.broadcast(id, &eligible);
+            self.routes[route.0].eligible = eligible;
+            round.has_new_routes |= is_divided;
+            round.assigned += usize::from(is_divided);
+            return is_divided;
+        }
         let task = live.row.task;
         let limit = self.rate_of(task);
         if limit.is_some_and(|limit| self.is_throttled(task, id.partition(), limit)) {
@@ -227,8 +270,13 @@ impl Scheduler {
         };
         worker.assigned += 1;
         live.sent = Sent::Over(connection, worker.assigned);
-        let row = &live.row;
-        let definition = &live.definition;
+        let row = &self.instances[&id].row;
+        let map = match row.part {
+            part if part.is_list() => Some(MapRole::List),
+            part if part.is_reduce() => Some(MapRole::Reduce { results: self.results_for(row).unwrap_or_default() }),
+            _ => None,
+        };
+        let definition = &self.instances[&id].definition;
         let assignment = Assignment {
             instance: id,
             attempt: row.attempt,
@@ -240,7 +288,8 @@ impl Scheduler {
             ordinal: row.ordinal,
             run: row.run,
             shard: shard_of(row),
-            handler: definition.handler.clone(),
+            map,
+            handler: definition.handler_of(row.part).clone(),
             payload: row.payload.clone().or_else(|| definition.payload.clone()),
             timeout: definition.policies.timeout,
         };
@@ -274,7 +323,9 @@ impl Route {
         let in_turn = with_room.clone().filter(|index| worker(index).allows(band));
         let strategy = live.definition.routing.as_ref().map_or(&Strategy::LeastLoaded, |routing| &routing.strategy);
         let chosen = match strategy {
-            Strategy::LeastLoaded | Strategy::Pinned(_) => in_turn.max_by_key(|index| (worker(index).room(band), Reverse(*index))),
+            Strategy::LeastLoaded | Strategy::Pinned(_) | Strategy::Broadcast => {
+                in_turn.max_by_key(|index| (worker(index).room(band), Reverse(*index)))
+            }
             Strategy::RoundRobin => in_turn.min_by_key(|index| (Some(*index) <= self.last, *index)),
             Strategy::Random => {
                 let in_turn: Vec<_> = in_turn.collect();

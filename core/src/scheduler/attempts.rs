@@ -283,7 +283,7 @@ impl Scheduler {
     }
 
     fn finished(&mut self, connection: ConnectionId, report: Report) {
-        let Report { instance: id, fence, end, code, detail, output, result, retry_after } = report;
+        let Report { instance: id, fence, end, code, detail, output, result, items, retry_after } = report;
         let partition = id.partition();
         if !self.is_owned(partition) || self.lanes.is_ending(id) {
             // Another owner's, still being read, or on its way into the store: the worker will repeat it if need be.
@@ -321,6 +321,7 @@ impl Scheduler {
         }
         if end == End::Succeeded {
             live.row.result = result;
+            self.take_items(id, items);
         }
         if is_late_success {
             // It was taken for lost, but nobody has taken over: its fence still holds, so its success counts.

@@ -44,12 +44,14 @@ enum Held {
     Assign(InstanceId, Fence, ConnectionId),
     Send(PartitionId, ConnectionId, ToWorker),
     Alert(PartitionId, Alert),
+    /// The next page of a firing that is mapped is to be read.
+    Read(InstanceId),
 }
 
 impl Held {
     fn partition(&self) -> PartitionId {
         match self {
-            Held::Assign(instance, ..) => instance.partition(),
+            Held::Assign(instance, ..) | Held::Read(instance) => instance.partition(),
             Held::Send(partition, ..) | Held::Alert(partition, _) => *partition,
         }
     }
@@ -244,6 +246,11 @@ impl Scheduler {
         self.lanes.pending(partition).held.push(Held::Send(partition, connection, message));
     }
 
+    /// Reads the next page of a firing that is mapped once all that was written before is there.
+    pub(super) fn hold_reading(&mut self, whole: InstanceId) {
+        self.lanes.pending(whole.partition()).held.push(Held::Read(whole));
+    }
+
     /// Raises an alert once what it speaks of is committed.
     pub(super) fn hold_alert(&mut self, partition: PartitionId, alert: Alert) {
         self.lanes.pending(partition).held.push(Held::Alert(partition, alert));
@@ -384,6 +391,7 @@ impl Scheduler {
             match held {
                 Held::Assign(instance, fence, connection) => self.send_assignment(instance, fence, connection),
                 Held::Send(_, connection, message) => self.send(connection, message),
+                Held::Read(whole) => self.read_page(whole),
                 Held::Alert(_, alert) => self.commands.push_back(Command::Alert(alert)),
             }
         }

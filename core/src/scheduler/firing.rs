@@ -324,7 +324,7 @@ impl Scheduler {
         if let Some(task) = self.tasks.get_mut(&live.row.task) {
             task.instances.get_or_insert_default().in_progress.insert(id);
         }
-        if !self.divide_if_due(id) {
+        if !self.map_if_due(id) && !self.divide_if_due(id) {
             self.make_ready(id);
         }
     }

@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
+//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
 //! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
@@ -22,6 +22,7 @@ mod breakers;
 mod chains;
 mod commit;
 mod firing;
+mod maps;
 mod ownership;
 mod parts;
 mod requests;
@@ -41,7 +42,7 @@ use crate::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use crate::definition::TaskDefinition;
 use crate::ids::{CommitId, ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::InboxEntry;
-use crate::instance::{Cause, InstanceRow, State, Transition};
+use crate::instance::{Cause, InstanceRow, Part, State, Transition};
 use crate::limits;
 use crate::protocol::{ToScheduler, ToWorker};
 use crate::ready_queue::ReadyQueue;
@@ -55,6 +56,7 @@ pub use breakers::BreakerView;
 use breakers::Breakers;
 use chains::References;
 use commit::Lanes;
+use maps::Mapping;
 use ownership::{Membership, NewPartition, Partition};
 use parts::Parts;
 use throttle::Throttle;
@@ -145,6 +147,24 @@ pub enum Event {
         /// Whether there are more.
         more: bool,
     },
+    /// The answer to [`Command::ReadItems`].
+    ItemsRead {
+        /// The firing.
+        whole: InstanceId,
+        /// The page.
+        page: u32,
+        /// The items, each on a line of its own.
+        read: PageRead<Arc<str>>,
+    },
+    /// The answer to [`Command::ReadResults`].
+    ResultsRead {
+        /// The firing.
+        whole: InstanceId,
+        /// The first part that was asked for.
+        from: Part,
+        /// What the parts from there on have answered, in their order, at most a page.
+        read: PageRead<Vec<Option<Arc<str>>>>,
+    },
     /// Messages of a worker, in order. A connection begins with a hello.
     WorkerMessages {
         /// Its connection.
@@ -200,6 +220,23 @@ pub enum Command {
         /// Only what came later.
         after: InboxId,
     },
+    /// Read a page of the items that a firing is mapped over: what was written as output of this instance, as that of an attempt whose number
+    /// is one more than the page's.
+    ReadItems {
+        /// The firing.
+        whole: InstanceId,
+        /// The page, counted from 0.
+        page: u32,
+    },
+    /// Read what parts of a firing have answered, at most [`MAP_PAGE_ITEMS`](limits::MAP_PAGE_ITEMS) of them.
+    ReadResults {
+        /// The firing.
+        of: Firings,
+        /// The first part.
+        from: Part,
+        /// Only parts before this one.
+        until: Part,
+    },
     /// Send these messages, in this order.
     Send {
         /// The connection.
@@ -211,6 +248,32 @@ pub enum Command {
     Alert(Alert),
     /// Everything is written and given up.
     Stopped,
+}
+
+/// Which firing's parts are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Firings {
+    /// Its own instance.
+    pub whole: InstanceId,
+    /// Its task.
+    pub task: TaskId,
+    /// Its fire time.
+    pub fire_time: Timestamp,
+    /// Its ordinal.
+    pub ordinal: u64,
+    /// Its run.
+    pub run: u32,
+}
+
+/// A page that was to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageRead<T> {
+    /// Here it is.
+    Found(T),
+    /// It is not there.
+    Missing,
+    /// The store didn't answer.
+    Failed,
 }
 
 /// What people should know.
@@ -425,6 +488,8 @@ pub struct Scheduler {
     instances: FxHashMap<InstanceId, Live>,
     /// Of the instances that have parts.
     parts: FxHashMap<InstanceId, Parts>,
+    /// Of the instances that are mapped over a list.
+    maps: FxHashMap<InstanceId, Mapping>,
     /// Of the tasks whose ends make others fire.
     references: FxHashMap<TaskId, References>,
     ready: ReadyQueue,
@@ -472,6 +537,7 @@ impl Scheduler {
             removed: FxHashMap::default(),
             instances: FxHashMap::default(),
             parts: FxHashMap::default(),
+            maps: FxHashMap::default(),
             references: FxHashMap::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
@@ -517,6 +583,8 @@ impl Scheduler {
             Event::CommitFinished { commit, outcome } => self.commit_finished(commit, outcome),
             Event::InboxSignalled => self.inbox.is_signalled = true,
             Event::InboxRead { entries, more } => self.inbox_read(entries, more),
+            Event::ItemsRead { whole, page, read } => self.items_read(whole, page, read),
+            Event::ResultsRead { whole, from, read } => self.results_read(whole, from, read),
             Event::WorkerMessages { connection, messages } => {
                 for message in messages {
                     self.worker_message(connection, message);
@@ -540,6 +608,7 @@ impl Scheduler {
         self.look_after_workers();
         self.throttle.sweep(self.now.monotonic);
         self.look_after_breakers();
+        self.look_after_maps();
         self.inbox.is_signalled = true;
     }
 
@@ -582,6 +651,11 @@ impl Scheduler {
     /// Instances in memory.
     pub fn instance_count(&self) -> usize {
         self.instances.len()
+    }
+
+    /// Items of lists in memory that no instance was made for yet.
+    pub fn mapped_item_count(&self) -> usize {
+        self.maps.values().map(Mapping::item_count).sum()
     }
 
     /// The partitions that are this replica's and loaded.

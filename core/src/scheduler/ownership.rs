@@ -499,6 +499,7 @@ impl Scheduler {
             new.tasks.into_iter().for_each(|task| self.arm_loaded_task(task));
             new.ready.into_iter().for_each(|instance| self.make_ready(instance));
         }
+        self.look_after_maps();
     }
 
     /// What the owner before had in mind for those that wait behind a limit.
@@ -586,6 +587,7 @@ impl Scheduler {
         self.removed.retain(|_, removed| removed.partition != id);
         self.references.retain(|_, references| references.partition != id);
         self.parts.retain(|whole, _| whole.partition() != id);
+        self.maps.retain(|whole, _| whole.partition() != id);
         let Scheduler { tasks, cron_timers, loop_timers, .. } = self;
         tasks.retain(|_, task| {
             if task.partition == id {

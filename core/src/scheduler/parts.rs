@@ -5,6 +5,12 @@
 //! are made in one batch with the division, so a new owner finds all or none, and what a firing was divided into stays so whatever becomes
 //! of the task's rule.
 //!
+//! What is broadcast is divided when it would be given to a worker, into one shard for each of those that may have it then. Each is for its
+//! worker alone: where that is gone, it ends as failed, and the firing with it.
+//!
+//! A rerun of a divided firing has those shards only that have not succeeded in the run before, by the numbers and keys that they had there;
+//! the others are carried over, which the firing's own row says.
+//!
 //! How many shards have failed is written in the firing's own row, with the end of the shard: a new owner needs to read only what has not
 //! ended.
 
@@ -13,10 +19,12 @@ use std::sync::Arc;
 
 use crate::definition::Sharding;
 use crate::ids::InstanceId;
-use crate::instance::{Cause, Links, State};
+use crate::instance::{Cause, Links, Part, ShardsAgain, State};
+use crate::limits;
 use crate::probe;
-use crate::scheduler::Scheduler;
+use crate::routing::Strategy;
 use crate::scheduler::firing::Firing;
+use crate::scheduler::{Live, Scheduler};
 
 /// The parts of an instance that have not ended.
 #[derive(Debug, Default)]
@@ -24,41 +32,98 @@ pub(super) struct Parts {
     unfinished: BTreeSet<InstanceId>,
 }
 
+impl Parts {
+    pub(super) fn len(&self) -> usize {
+        self.unfinished.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.unfinished.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<InstanceId> {
+        self.unfinished.first().copied()
+    }
+
+    pub(super) fn all(&self) -> Vec<InstanceId> {
+        self.unfinished.iter().copied().collect()
+    }
+}
+
 impl Scheduler {
     /// An instance is about to begin: divides it where its task says so. False: it is to be run as it is.
     pub(super) fn divide_if_due(&mut self, id: InstanceId) -> bool {
-        let live = &self.instances[&id];
-        if live.row.part.shard_index().is_some() {
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
+        if live.row.part.is_shard() {
             return false;
+        }
+        if let Some(again) = live.row.links.as_mut().and_then(|links| links.again.take()) {
+            self.divide(id, *again);
+            return true;
         }
         let keys: Vec<Option<Arc<str>>> = match &live.definition.policies.sharding {
             Sharding::None => return false,
             Sharding::Count(count) => vec![None; *count as usize],
             Sharding::Keys(keys) => keys.iter().cloned().map(Some).collect(),
         };
-        self.divide(id, keys);
+        self.divide(id, ShardsAgain::first_time(keys, false));
         true
     }
 
-    /// Divides an instance into shards with these keys.
-    pub(super) fn divide(&mut self, id: InstanceId, keys: Vec<Option<Arc<str>>>) {
+    /// What is broadcast has its turn: divides it among the workers that may have it now. False: there is none, and it stays where it is.
+    pub(super) fn broadcast(&mut self, id: InstanceId, eligible: &[usize]) -> bool {
+        let there = eligible.iter().map(|index| &self.workers.list[*index]).filter(|worker| worker.takes_part(self.now.monotonic));
+        let mut keys: Vec<_> = there.map(|worker| Some(worker.id.0.clone())).collect();
+        if keys.is_empty() {
+            return false;
+        }
+        if keys.len() > limits::BROADCAST_WORKERS_MAX {
+            let (count, most) = (keys.len(), limits::BROADCAST_WORKERS_MAX);
+            let detail = format!("{count} workers would have a shard, and a firing is broadcast to at most {most}: ask for fewer by tags");
+            self.end(id, State::Failed, Cause::TooManyParts, None, Some(Arc::from(detail)));
+            return true;
+        }
+        probe!("shards.broadcast");
+        keys.sort_unstable();
+        self.divide(id, ShardsAgain::first_time(keys, true));
+        true
+    }
+
+    /// The worker of what was broadcast is gone, and nobody else may have its shard.
+    pub(super) fn worker_is_gone(&mut self, shard: InstanceId, why: &str) {
+        probe!("shards.worker_gone");
+        let live = self.instances.get_mut(&shard).expect("checked by the caller");
+        live.row.failures += 1;
+        self.end(shard, State::Failed, Cause::WorkerGone, None, Some(Arc::from(why)));
+    }
+
+    /// Divides an instance into these shards.
+    fn divide(&mut self, id: InstanceId, into: ShardsAgain) {
         probe!("shards.divided");
         let now = self.now.wall;
-        let shards = u32::try_from(keys.len()).expect("as many shards as the limit allows");
+        let ShardsAgain { count, are_for_workers, shards } = into;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         let links = live.row.links.get_or_insert_default();
-        links.shards = shards;
-        let hops = links.hops;
-        live.change(State::Running, Cause::Divided, now);
+        links.shards = count;
+        links.carried = count - shards.len() as u32;
+        let (hops, carried) = (links.hops, links.carried);
+        let transition = live.change(State::Running, Cause::Divided, now);
+        if carried > 0 {
+            probe!("shards.carried_over");
+            transition.detail = Some(Arc::from(format!("{carried} of {count} shards have succeeded before and are carried over")));
+        }
         self.mark_instance(id);
         self.parts.insert(id, Parts::default());
-        for (index, shard_key) in (0..).zip(keys) {
-            let links = Links { parent: Some(id), shards, shard_key, hops, cause: None };
-            self.make_part(id, index, links);
+        for (index, shard_key) in shards {
+            let links = Links { parent: Some(id), shards: count, shard_key, hops, is_for_worker: are_for_workers, ..Links::default() };
+            let row = &self.instances[&id].row;
+            let (part, payload) = (row.part.and_shard(index), row.payload.clone());
+            self.make_part(id, part, links, payload);
         }
     }
 
-    fn make_part(&mut self, whole: InstanceId, shard: u32, links: Links) {
+    /// Makes a part of an instance and lets it wait for a worker.
+    pub(super) fn make_part(&mut self, whole: InstanceId, part: Part, links: Links, payload: Option<Arc<str>>) {
         let live = &self.instances[&whole];
         let row = &live.row;
         let firing = Firing {
@@ -68,9 +133,9 @@ impl Scheduler {
             fire_time: row.fire_time,
             ordinal: row.ordinal,
             run: row.run,
-            part: row.part.and_shard(shard),
+            part,
             origin: row.origin,
-            payload: row.payload.clone(),
+            payload,
             key: None,
             links: Some(Box::new(links)),
             detail: None,
@@ -86,7 +151,11 @@ impl Scheduler {
         if let Some(whole) = row.parent() {
             self.parts.entry(whole).or_default().unfinished.insert(id);
         } else if row.has_parts() {
+            let is_mapped = row.links.as_ref().is_some_and(|links| links.map.is_some());
             self.parts.entry(id).or_default();
+            if is_mapped {
+                self.take_up_map(id);
+            }
         }
     }
 
@@ -103,22 +172,27 @@ impl Scheduler {
             live.row.failures += 1;
             self.mark_instance(whole);
         }
-        if is_last {
+        if self.maps.contains_key(&whole) {
+            self.map_part_ended(whole, part);
+        } else if is_last {
             self.end_of_parts(whole);
         }
     }
 
     /// All parts have ended, and with them what they are parts of.
-    fn end_of_parts(&mut self, whole: InstanceId) {
-        self.parts.remove(&whole);
+    pub(super) fn end_of_parts(&mut self, whole: InstanceId) {
+        self.forget_map(whole);
         let live = self.instances.get_mut(&whole).expect("checked by the caller");
-        let (failed, shards) = (live.row.failures, live.row.links.as_ref().map_or(0, |links| links.shards));
+        let (failed, links) = (live.row.failures, live.row.links.as_deref().cloned().unwrap_or_default());
         match live.cancel.take() {
             Some((cause, detail)) => self.end(whole, State::Cancelled, cause, None, detail),
             None if failed == 0 => self.end(whole, State::Succeeded, Cause::PartsEnded, None, None),
             None => {
                 probe!("shards.failed");
-                let detail = format!("{failed} of {shards} shards did not succeed");
+                let mut detail = format!("{failed} of {} shards did not succeed", links.shards);
+                if links.carried > 0 {
+                    detail.push_str(&format!(", {} were carried over", links.carried));
+                }
                 self.end(whole, State::Failed, Cause::PartsEnded, None, Some(Arc::from(detail)));
             }
         }
@@ -127,8 +201,28 @@ impl Scheduler {
     /// Cancels all parts of an instance that have not ended; it ends when they have.
     pub(super) fn cancel_parts(&mut self, whole: InstanceId) {
         let Some(parts) = self.parts.get(&whole) else { return };
+        if parts.is_empty() {
+            // Of a map, while its next page is read.
+            return self.end_of_parts(whole);
+        }
         for part in parts.unfinished.clone() {
             self.cancel_instance(part, Cause::ParentEnded, None);
         }
+    }
+}
+
+impl ShardsAgain {
+    /// All shards, with these keys.
+    fn first_time(keys: Vec<Option<Arc<str>>>, are_for_workers: bool) -> ShardsAgain {
+        let count = u32::try_from(keys.len()).expect("as many shards as the limit allows");
+        ShardsAgain { count, are_for_workers, shards: (0..).zip(keys).collect() }
+    }
+}
+
+impl Live {
+    /// Whether it is to be divided among workers when it has its turn.
+    pub(super) fn is_to_be_broadcast(&self) -> bool {
+        let is_broadcast = self.definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast);
+        is_broadcast && !self.row.part.is_shard()
     }
 }

@@ -1,7 +1,8 @@
 //! Instances that have ended and run once more.
 //!
 //! A rerun is a new instance of the same firing: same task, fire time, ordinal and payload, and one run more; it begins with fresh counts,
-//! under the version that is in force now. One that was divided is divided anew, all of it. What has ended stays as it is.
+//! under the version that is in force now. Of one that was divided, those shards run again that have not succeeded, unless whoever asks wants
+//! all of it: then it is divided anew, as the task says now. What has ended stays as it is.
 //!
 //! Whoever writes the entry sees to it that there is one a run. The unique key of firings is the second lock.
 
@@ -19,7 +20,7 @@ use crate::time::Timestamp;
 impl Scheduler {
     /// Somebody wants an instance that has ended to run once more.
     pub(super) fn rerun(&mut self, partition: PartitionId, at: Timestamp, by: &str, of: Rerun) {
-        let Rerun { instance, task: id, fire_time, ordinal, run, hops, payload, key, reason } = of;
+        let Rerun { instance, task: id, fire_time, ordinal, run, hops, payload, key, reason, shards } = of;
         let Some(task) = self.tasks.get(&id) else {
             return self.record_trigger_of_nothing(id, partition, at);
         };
@@ -35,7 +36,7 @@ impl Scheduler {
             origin: Origin::Rerun,
             payload,
             key,
-            links: Some(Box::new(Links { cause: Some(instance), hops, ..Links::default() })),
+            links: Some(Box::new(Links { cause: Some(instance), hops, again: shards, ..Links::default() })),
             detail: Some(by_whom(by, reason.as_deref())),
         };
         self.fire(firing);

@@ -70,6 +70,11 @@ impl Worker {
         self.connection.is_some() && !self.draining && self.lease_until > now && self.full_until <= now
     }
 
+    /// Whether it has a shard of what is broadcast now, with room for it or without.
+    pub(super) fn takes_part(&self, now: Monotonic) -> bool {
+        self.connection.is_some() && !self.draining && self.lease_until > now
+    }
+
     /// The turn that its next free slot is given by: that of the lowest band that may have it.
     pub(super) fn turn(&mut self) -> &mut Turn {
         &mut self.turns[self.kind_of_next_slot()]

@@ -157,7 +157,7 @@ impl Desk {
     pub(crate) fn end(&mut self, start: &Start) {
         let end = self.ends.get(&*start.task).copied().unwrap_or(End::Succeeded);
         let (instance, fence) = (start.instance, start.fence);
-        let report = Report { instance, fence, end, code: None, detail: None, output: Output::default(), result: None, retry_after: None };
+        let report = Report { instance, fence, end, code: None, detail: None, output: Output::default(), result: None, items: None, retry_after: None };
         self.tell(Event::WorkerMessages { connection: start.connection, messages: vec![ToScheduler::Finished(report)] });
     }
 
@@ -275,6 +275,7 @@ impl Desk {
                 self.alerts.push(alert);
                 return None;
             }
+            Command::ReadItems { .. } | Command::ReadResults { .. } => unreachable!("nothing is mapped at the desk"),
             Command::ReleaseLeases { .. } | Command::Stopped => return None,
         })
     }

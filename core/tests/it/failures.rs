@@ -189,7 +189,7 @@ impl Bench {
 
     fn reported(&self, assignment: &Assignment, (end, code, retry_after): Reply) -> Event {
         let (instance, fence) = (assignment.instance, assignment.fence);
-        let report = Report { instance, fence, end, code, detail: None, output: Output::default(), retry_after, result: None };
+        let report = Report { instance, fence, end, code, detail: None, output: Output::default(), retry_after, result: None, items: None };
         Event::WorkerMessages { connection: self.connection, messages: vec![ToScheduler::Finished(report)] }
     }
 
@@ -282,7 +282,7 @@ fn a_huge_failure_that_is_repeated_ends_its_instance_once() {
     let (instance, fence) = (assignment.instance, assignment.fence);
     let detail = Some(Arc::from("x".repeat(limits::DETAIL_BYTES_MAX)));
     let report =
-        Report { instance, fence, end: End::Failed, code: None, detail, output: Output::default(), retry_after: None, result: None };
+        Report { instance, fence, end: End::Failed, code: None, detail, output: Output::default(), retry_after: None, result: None, items: None };
     for _ in 0..3 {
         let messages = vec![ToScheduler::Finished(report.clone())];
         bench.tell(Event::WorkerMessages { connection: bench.connection, messages });

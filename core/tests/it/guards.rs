@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::failures;
+use crate::routing;
 use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
 
 /// What goes wrong in a scenario, if anything.
@@ -207,6 +208,7 @@ fn trusted_lease() -> Result<(), String> {
         detail: None,
         output: Default::default(),
         result: None,
+        items: None,
         retry_after: None,
     };
     let connection = world.connection_between(0, owner);
@@ -328,6 +330,12 @@ fn open_breaker() -> Result<(), String> {
     ensure(failures::storm() <= 200, "attempts went on to a downstream whose breaker was open")
 }
 
+/// A worker from before there were shards is the only one with room.
+fn worker_of_before() -> Result<(), String> {
+    let given = routing::shards_given_to_a_worker_of_before();
+    ensure(given == 0, "a worker was given a shard that it takes for the whole firing")
+}
+
 /// A task's queue is full when one of its instances is to run once more.
 fn full_queue() -> Result<(), String> {
     let mut world = World::settled(1);
@@ -345,7 +353,7 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
-const SCENARIOS: [(Guard, Scenario); 21] = [
+const SCENARIOS: [(Guard, Scenario); 22] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -367,6 +375,7 @@ const SCENARIOS: [(Guard, Scenario); 21] = [
     (Guard::RetryBudget, retry_budget),
     (Guard::BreakerHolds, open_breaker),
     (Guard::RerunsWait, full_queue),
+    (Guard::PartsUnderstood, worker_of_before),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -484,6 +493,9 @@ fn every_probe_is_hit() {
     sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
     sharded.trigger("divided", None);
     sharded.run(5_000);
+    crate::maps::each_item_is_run_once_and_the_results_are_reduced_in_their_order();
+    crate::shards::a_rerun_has_the_shards_that_have_not_succeeded();
+    crate::broadcast::a_worker_that_is_gone_before_it_began_costs_its_shard();
     // A blackout is passed by.
     crate::timetable::after_a_blackout();
     // A replica that comes late is handed its share.

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure time, and read and write their data; the machines under test don't")]
 
 mod behaviours;
+mod broadcast;
 mod bursts;
 mod chains;
 mod commits;
@@ -10,6 +11,7 @@ mod desk;
 mod failures;
 mod guards;
 mod joining;
+mod maps;
 mod odd_input;
 mod operator;
 mod progress;

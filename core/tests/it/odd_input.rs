@@ -44,6 +44,7 @@ fn a_worker_may_say_anything() {
                     detail: None,
                     output: Output::default(),
                     result: None,
+                    items: None,
                     retry_after: None,
                 };
                 let messages = vec![

@@ -147,13 +147,13 @@ fn a_rerun_replaces_and_is_discarded_as_its_task_says() {
     }
 }
 
-/// Its shards are made anew, all of them, also those that had succeeded.
+/// Where nothing of it has succeeded, and where all of it is asked for.
 #[test]
-fn a_rerun_of_a_divided_firing_divides_it_anew() {
+fn a_rerun_of_all_of_a_divided_firing_divides_it_anew() {
     let mut world = World::settled(2);
     let mut definition = task("a", Trigger::Manual);
     Arc::make_mut(&mut definition.policies).sharding = Sharding::Count(3);
-    world.define(definition);
+    world.define(definition.clone());
     world.script("a", &[failing()]);
     world.trigger("a", None);
     world.run(10 * SECOND);
@@ -164,7 +164,17 @@ fn a_rerun_of_a_divided_firing_divides_it_anew() {
     world.rerun(world.first("a"));
     world.run(10 * SECOND);
     assert_eq!(runs(&world, "a"), [(1, State::Failed), (2, State::Succeeded)]);
-    assert_eq!(world.rows("a").iter().filter(|row| row.run == 2 && row.part != Part::WHOLE).count(), 3);
+    let shards_of = |world: &World, run: u32| world.rows("a").iter().filter(|row| row.run == run && row.part != Part::WHOLE).count();
+    assert_eq!(shards_of(&world, 2), 3);
+    Arc::make_mut(&mut definition.policies).sharding = Sharding::Count(2);
+    world.define(definition);
+    let newest = |world: &World, run: u32| world.rows("a").iter().find(|row| row.run == run).expect("a run").id;
+    world.rerun(newest(&world, 2));
+    world.run(10 * SECOND);
+    assert_eq!(shards_of(&world, 3), 2, "all have succeeded, so all run again");
+    world.rerun_all(newest(&world, 3));
+    world.run(10 * SECOND);
+    assert_eq!((shards_of(&world, 4), runs(&world, "a").len()), (2, 4));
     world.assert_sound();
 }
 

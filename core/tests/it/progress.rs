@@ -59,6 +59,7 @@ fn it_is_written_while_the_attempt_runs_and_the_report_takes_its_place() {
         detail: None,
         output: Output::default(),
         result: None,
+        items: None,
         retry_after: None,
     };
     tell(&mut world, vec![progress(instance, fence, "one two three four"), ToScheduler::Finished(report)]);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use punctual_core::definition::{Band, TaskDefinition};
+use punctual_core::definition::{Band, Sharding, TaskDefinition};
 use punctual_core::ids::WorkerId;
 use punctual_core::protocol::{Hello, ToScheduler};
-use punctual_core::routing::{Nobody, Routing, Strategy, WorkerVersion};
+use punctual_core::routing::{Nobody, Routing, Strategy, Understanding, WorkerVersion};
 use punctual_core::scheduler::Alert;
 
 use crate::desk::Desk;
@@ -218,4 +218,45 @@ fn a_worker_that_says_it_is_another_kind_is_taken_at_its_word() {
     assert_eq!(reasons(&desk), [Nobody::LacksTags]);
     let view = &desk.scheduler.workers()[0];
     assert_eq!(view.traits.tags, [Arc::from("zone=us")]);
+}
+
+fn of_before(hello: &mut Hello) {
+    hello.traits.understands = Understanding::Firings;
+}
+
+/// How many shards it is given, while there is nobody else.
+pub(crate) fn shards_given_to_a_worker_of_before() -> usize {
+    let mut desk = Desk::new();
+    desk.worker_with("old", 10, of_before);
+    let sharded = desk.define(sharded("sharded", 3));
+    desk.trigger(sharded, 1);
+    desk.run(10);
+    desk.starts.len()
+}
+
+fn sharded(name: &str, count: u32) -> TaskDefinition {
+    let mut definition = roomy(name);
+    Arc::make_mut(&mut definition.policies).sharding = Sharding::Count(count);
+    definition
+}
+
+/// It would pass over that it is given a shard, and run the whole task for each.
+#[test]
+fn a_worker_from_before_there_were_shards_is_given_none() {
+    let mut desk = Desk::new();
+    desk.worker_with("old", 10, of_before);
+    let (sharded, plain) = (desk.define(sharded("sharded", 3)), desk.define(roomy("plain")));
+    desk.trigger(sharded, 1);
+    desk.trigger(plain, 2);
+    desk.run(60_000);
+    assert_eq!((desk.workers_of("plain"), desk.workers_of("sharded")), (vec!["old"; 2], vec![]));
+    assert_eq!(reasons(&desk), [Nobody::NoShards], "once");
+    let waiting = desk.scheduler.waiting_for();
+    assert_eq!((waiting[0].waiting, waiting[0].nobody), (3, Some(Nobody::NoShards)));
+    assert_eq!(waiting[0].needs.to_string(), "handler command, understands shards");
+    assert!(Nobody::NoShards.reason().contains("upgrade the workers"));
+    desk.worker("new", 2);
+    assert_eq!(desk.workers_of("sharded"), ["new"; 2], "at once");
+    desk.worker_with("old", 10, |_| {});
+    assert_eq!(desk.workers_of("sharded"), ["new", "new", "old"], "it was upgraded");
 }

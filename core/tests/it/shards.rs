@@ -176,3 +176,76 @@ fn shards_by_key_are_given_their_keys() {
     let keys: Vec<_> = shards(&world, "a").iter().filter_map(|row| row.links.as_ref()?.shard_key.clone()).collect();
     assert_eq!(keys, [Arc::from("eu"), Arc::<str>::from("us")]);
 }
+
+/// The shards of a run that were made, by their numbers, and the end of its whole.
+fn run_of(world: &World, run: u32) -> (Vec<u32>, State, Option<Arc<str>>) {
+    let of_run = |row: &&&InstanceRow| row.run == run;
+    let numbers = shards(world, "a").iter().filter(of_run).filter_map(|row| row.part.shard_index()).collect();
+    let wholes = whole(world, "a");
+    let row = wholes.iter().find(of_run).expect("there is such a run");
+    (numbers, row.state, row.transitions.last().and_then(|last| last.detail.clone()))
+}
+
+/// One shard of a run does not succeed.
+fn cancel_shard(world: &mut World, run: u32, index: u32) {
+    let shards = shards(world, "a");
+    let shard = shards.iter().find(|row| row.run == run && row.part == Part::shard(index)).expect("there is such a shard");
+    world.cancel(shard.id);
+}
+
+/// The rule is another one by now. What was divided stays so, run by run.
+#[test]
+pub(crate) fn a_rerun_has_the_shards_that_have_not_succeeded() {
+    let mut world = World::settled(2);
+    world.define(sharded("a", Trigger::Manual, 4));
+    world.script("a", &[Run { takes: 5 * SECOND, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    cancel_shard(&mut world, 1, 1);
+    cancel_shard(&mut world, 1, 3);
+    world.run(10 * SECOND);
+    assert_eq!(run_of(&world, 1).1, State::Failed);
+    world.define(sharded("a", Trigger::Manual, 9));
+    world.rerun(whole(&world, "a")[0].id);
+    world.run(SECOND);
+    cancel_shard(&mut world, 2, 3);
+    world.run(10 * SECOND);
+    let (numbers, state, detail) = run_of(&world, 2);
+    assert_eq!((numbers, state), (vec![1, 3], State::Failed));
+    assert_eq!(detail.as_deref(), Some("1 of 4 shards did not succeed, 2 were carried over"));
+    let divided = whole(&world, "a")[1].transitions.iter().find(|step| step.cause == Cause::Divided).and_then(|step| step.detail.clone());
+    assert_eq!(divided.as_deref(), Some("2 of 4 shards have succeeded before and are carried over"));
+    world.rerun(whole(&world, "a")[1].id);
+    world.run(10 * SECOND);
+    let (numbers, state, _) = run_of(&world, 3);
+    assert_eq!((numbers, state), (vec![3], State::Succeeded));
+    assert_eq!(whole(&world, "a")[2].links.as_ref().map(|links| (links.shards, links.carried)), Some((4, 3)));
+    world.assert_sound();
+}
+
+/// What is to run again is known to whoever owns it when its turn comes.
+#[test]
+fn a_takeover_divides_a_rerun_that_waits_as_it_was_asked_for() {
+    let mut world = World::new(1, 2, 1);
+    world.run(100);
+    world.define(sharded("a", Trigger::Manual, 3));
+    world.script("a", &[Run { takes: 5 * SECOND, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    cancel_shard(&mut world, 1, 2);
+    world.run(10 * SECOND);
+    world.script("a", &[Run { takes: 40 * SECOND, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    world.rerun(whole(&world, "a")[0].id);
+    world.run(SECOND);
+    let rerun = |world: &World| whole(world, "a").into_iter().find(|row| row.run == 2).cloned().expect("it was asked for");
+    assert_eq!(rerun(&world).state, State::Waiting);
+    let owner = world.owner();
+    world.crash_replica(owner);
+    world.run(120 * SECOND);
+    let row = rerun(&world);
+    assert_eq!((row.state, row.links.as_ref().map(|links| (links.shards, links.carried))), (State::Succeeded, Some((3, 2))));
+    assert_eq!(shards(&world, "a").iter().filter(|row| row.run == 2).count(), 1);
+    world.assert_sound();
+}

@@ -60,6 +60,7 @@ fn assignment(sequence: u64) -> Arc<Assignment> {
         ordinal: 0,
         run: 1,
         shard: None,
+        map: None,
         handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
         payload: None,
         timeout: TimeoutPolicy::default(),
@@ -157,6 +158,7 @@ fn what_an_attempt_writes_is_told_to_all_that_are_heard_while_it_runs() {
         detail: None,
         output: output.clone(),
         result: None,
+        items: None,
         retry_after: None,
     };
     worker.hears(ended);

@@ -27,6 +27,8 @@ pub enum Aim {
     ForgottenEnds,
     /// The database's answers come late or not at all, and workers connect anew all the time.
     DoubtfulLeases,
+    /// There is a worker from before there were shards, and tasks have some.
+    OldWorkers,
 }
 
 impl Aim {
@@ -34,6 +36,12 @@ impl Aim {
     pub fn take(self, plan: &mut Plan) {
         match self {
             Aim::None => return,
+            Aim::OldWorkers => {
+                plan.shape.workers = plan.shape.workers.max(4);
+                every(plan, |task| {
+                    task.insert("shards".into(), json!(4));
+                });
+            }
             Aim::LongHandlersCutOff => {
                 plan.shape.workers = plan.shape.workers.max(2);
                 plan.shape.slots = 8;

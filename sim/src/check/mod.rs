@@ -135,6 +135,7 @@ pub const CATALOGUE: &[Property] = &[
     property("limit.held", "no instance starts beyond the task's limit", limits::held),
     property("cancel.effective", "what is cancelled ends and is not dispatched again", inbox::cancel_effective),
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
+    property("map.complete", "a list has each of its items run once, and is reduced when all have succeeded", parts::mapped),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
     property("route.fits", "a handler begins on a worker that has what its task asks for", queueing::fits),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use punctual_core::ids::TaskId;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::rate::RateLimit;
+use punctual_core::routing::Understanding;
 
 use crate::check::facts::{Facts, Task};
 use crate::check::{Case, Verdict};
@@ -53,11 +54,16 @@ fn one_rate(task: &Task<'_>) -> Option<RateLimit> {
     task.edits.iter().all(|edit| edit.definition.is_some_and(|other| other.policies.rate == Some(rate))).then_some(rate)
 }
 
-/// A handler begins on a worker that has what its task asks for.
+/// A handler begins on a worker that has what its task asks for, and a shard on one that understands what that is.
 pub(super) fn fits(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for run in &facts.runs {
         let Some(row) = facts.last_row(run.instance) else { continue };
+        if row.part != Part::WHOLE && features::traits(run.worker).understands < Understanding::Shards {
+            case.violated(|| {
+                format!("shard {} of task {} began on worker {}, which knows none (record {})", row.id, row.task, run.worker, run.began)
+            });
+        }
         let Some(routing) = facts.definition(row.task, row.version).and_then(|definition| definition.routing.as_deref()) else { continue };
         if !features::fits(run.worker, routing) {
             case.violated(|| format!("instance {} of task {} began on worker {} (record {})", row.id, row.task, run.worker, run.began));

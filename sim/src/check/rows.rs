@@ -1,6 +1,6 @@
 //! `state.legal`, `state.terminal_final` and `audit.unbroken`: what may become of a row.
 
-use punctual_core::instance::{InstanceRow, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, State, Transition};
 
 use crate::check::facts::{Facts, RowVersion};
 use crate::check::{Case, Verdict};
@@ -9,7 +9,8 @@ use crate::check::{Case, Verdict};
 ///
 /// - The first state is waiting or created.
 /// - From waiting: created, or skipped or cancelled.
-/// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back; cancelled, since nobody has it.
+/// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back;
+///   failed, where it is for one worker only and that is gone, or for too many; cancelled, since nobody has it.
 /// - From dispatched: created where it was given back; running; any end, since what happens in one batch may pass over running.
 /// - From running: retrying or any end.
 /// - From retrying: created; a late success of the attempt that was taken for lost; cancelled, since nobody has it.
@@ -34,9 +35,19 @@ const LEGAL: [(Option<State>, &[State]); 6] = [
     (Some(State::Retrying), &[State::Created, State::Succeeded, State::Cancelled]),
 ];
 
-fn is_legal(row: &InstanceRow, from: Option<State>, to: State) -> bool {
-    if (from, to) == (Some(State::Created), State::Running) {
-        return row.has_parts();
+fn is_legal(row: &InstanceRow, from: Option<State>, transition: &Transition) -> bool {
+    let to = transition.to;
+    match (from, to) {
+        (Some(State::Created), State::Running) => return row.has_parts(),
+        (Some(State::Created), State::Failed) => {
+            let is_for_worker = row.links.as_ref().is_some_and(|links| links.is_for_worker);
+            return match transition.cause {
+                Cause::WorkerGone => is_for_worker,
+                Cause::TooManyParts => !is_for_worker,
+                _ => false,
+            };
+        }
+        _ => {}
     }
     LEGAL.iter().any(|(before, after)| *before == from && after.contains(&to))
 }
@@ -49,7 +60,7 @@ pub(super) fn legal(facts: &Facts<'_>) -> Verdict {
     for (version, known) in versions(facts) {
         let mut last = known.checked_sub(1).and_then(|last| version.row.transitions.get(last)).map(|last| last.to);
         for transition in version.row.transitions.iter().skip(known) {
-            if !last.is_some_and(State::is_terminal) && !is_legal(version.row, last, transition.to) {
+            if !last.is_some_and(State::is_terminal) && !is_legal(version.row, last, transition) {
                 let (row, record) = (version.row, facts.commit_of(version).record);
                 case.violated(|| {
                     format!("instance {} of task {}: {} -> {} (record {record})", row.id, row.task, name(last), transition.to.name())

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::chains::{self, ChainProblem, Edge};
 use punctual_core::ids::{InstanceId, PartitionId, TaskId, Version};
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_driver::ports::{Applied, InstanceCursor, InstanceFilter, InstanceView, PartitionView, TaskDocument, TaskView, VersionView};
 
 use crate::model::data::{Data, Named};
@@ -151,6 +152,19 @@ impl Data {
 
     fn instance_view(&self, row: &InstanceRow) -> InstanceView {
         InstanceView { row: row.clone(), task_name: self.name_of(row.task).cloned().unwrap_or_default() }
+    }
+
+    /// What this attempt of an instance wrote.
+    pub fn output_of(&self, id: InstanceId, attempt: u32) -> Option<Output> {
+        self.outputs.get(&(id, attempt)).cloned()
+    }
+
+    /// What the parts of a firing have answered, in their order.
+    pub fn results_of(&self, of: Firings, from: Part, until: Part, limit: usize) -> Vec<Option<Arc<str>>> {
+        let Firings { task, fire_time, ordinal, run, .. } = of;
+        let place = |part| InstanceCursor { fire_time, task, ordinal, run, part };
+        let parts = self.firings.range((place(from), InstanceId(0))..(place(until), InstanceId(0)));
+        parts.take(limit).map(|(_, id)| self.instances[id].result.clone()).collect()
     }
 
     /// What the attempts of an instance wrote, by attempt.

@@ -10,10 +10,10 @@ use punctual_core::batch::{Batch, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
-use punctual_core::instance::{InstanceRow, Part};
+use punctual_core::instance::{InstanceRow, Part, ShardsAgain, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{InstanceCursor, LeaseAnswer, Submitted};
+use punctual_driver::ports::{InstanceCursor, LeaseAnswer, Rerunning, Submitted};
 
 /// A partition's lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -226,6 +226,20 @@ impl Data {
         let later = InstanceCursor { run: u32::MAX, part: Part(u64::MAX), ..place };
         let runs = self.firings.range((place, InstanceId(0))..=(later, InstanceId(u64::MAX)));
         runs.into_iter().any(|(place, _)| place.run > row.run && place.part == Part::WHOLE)
+    }
+
+    /// The shards of this firing that are to run again.
+    pub(crate) fn shards_again(&self, whole: &InstanceRow, which: Rerunning) -> Option<Box<ShardsAgain>> {
+        let links = whole.links.as_ref().filter(|links| which == Rerunning::Unsuccessful && whole.has_parts() && links.map.is_none())?;
+        let place = InstanceCursor::of(whole);
+        let parts = (InstanceCursor { part: Part(1), ..place }, InstanceId(0))
+            ..=(InstanceCursor { part: Part(u64::MAX), ..place }, InstanceId(u64::MAX));
+        let rows = self.firings.range(parts).map(|(_, id)| &self.instances[id]);
+        let again: Vec<_> = rows.filter(|row| row.state != State::Succeeded).collect();
+        let are_for_workers = again.iter().any(|row| row.links.as_ref().is_some_and(|links| links.is_for_worker));
+        let key = |row: &InstanceRow| row.links.as_ref().and_then(|links| links.shard_key.clone());
+        let shards: Vec<_> = again.iter().filter_map(|row| Some((row.part.shard_index()?, key(row)))).collect();
+        (!shards.is_empty()).then(|| Box::new(ShardsAgain { count: links.shards, are_for_workers, shards }))
     }
 
     pub(crate) fn last_entry(&self) -> InboxId {

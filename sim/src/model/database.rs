@@ -9,7 +9,7 @@ use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, Tas
 use punctual_core::inbox::{InboxEntry, Request, Rerun, Submission};
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Submitted, TaskDocument};
+use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Rerunning, Submitted, TaskDocument};
 
 use crate::history::{Recorder, What, Who};
 use crate::model::catalog::Change;
@@ -368,7 +368,7 @@ impl Database {
     }
 
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
-    pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> Submitted {
+    pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>, which: Rerunning) -> Submitted {
         let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
         if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
             return Submitted::Repeated { entry };
@@ -385,7 +385,7 @@ impl Database {
         if self.data.name_of(row.task).and_then(|name| self.data.names.get(name)).is_none_or(|named| named.removed) {
             return Submitted::NoSuchTask;
         }
-        Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason) }
+        Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason, which) }
     }
 
     /// Writes a rerun to an inbox without asking whether there may be one.
@@ -393,7 +393,7 @@ impl Database {
     /// # Panics
     ///
     /// Where there is no such instance.
-    pub fn put_rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> InboxId {
+    pub fn put_rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>, which: Rerunning) -> InboxId {
         let row = &self.data.instances[&instance];
         let of = Rerun {
             instance,
@@ -405,6 +405,7 @@ impl Database {
             payload: row.payload.clone(),
             key: row.key.clone(),
             reason,
+            shards: self.data.shards_again(row, which),
         };
         let (partition, now, key) = (instance.partition(), self.clock(at), Some(rerun_key(instance)));
         let entry = InboxId(self.data.last_entry().0 + 1);

@@ -7,13 +7,14 @@ use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -152,6 +153,14 @@ impl Store for ModelStore {
         let (entries, more) = self.with(|database, at| database.read_inbox_as(at, &partitions, after, limit, &understood));
         Ok(InboxPage { entries, more })
     }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        Ok(self.with(|database, _| database.data().output_of(instance, attempt)))
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        Ok(self.with(|database, _| database.data().results_of(of, from, until, limit)))
+    }
 }
 
 impl Catalog for ModelStore {
@@ -184,8 +193,15 @@ impl Catalog for ModelStore {
         Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason)))
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason, which)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -10,7 +10,7 @@ use punctual_core::protocol::Hello;
 use punctual_core::scheduler::{self, Scheduler};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::worker;
-use punctual_driver::ports::{Submitted, Wake};
+use punctual_driver::ports::{Rerunning, Submitted, Wake};
 use serde_json::json;
 
 use crate::calls::answer_of;
@@ -71,6 +71,12 @@ impl World {
     /// Adds a worker, and starts it.
     pub fn add_worker(&mut self) {
         self.put_worker(SLOTS);
+        self.start_worker(self.workers.len() - 1);
+    }
+
+    /// Another worker, with so many slots.
+    pub fn add_worker_with(&mut self, slots: u32) {
+        self.put_worker(slots);
         self.start_worker(self.workers.len() - 1);
     }
 
@@ -177,7 +183,14 @@ impl World {
     /// Asks for an instance to run once more. `None`: that was refused.
     pub fn rerun(&mut self, instance: InstanceId) -> Option<InboxId> {
         let call = self.asked(Ask::Rerun { instance });
-        let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("once more")));
+        let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("once more")), Rerunning::Unsuccessful);
+        self.answered(call, submitted)
+    }
+
+    /// Asks for all of an instance that has ended to run once more, also the shards that have succeeded. `None`: that was refused.
+    pub fn rerun_all(&mut self, instance: InstanceId) -> Option<InboxId> {
+        let call = self.asked(Ask::Rerun { instance });
+        let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("once more")), Rerunning::All);
         self.answered(call, submitted)
     }
 
@@ -187,7 +200,7 @@ impl World {
     ///
     /// Where there is no such instance.
     pub fn put_rerun(&mut self, instance: InstanceId) {
-        self.database.put_rerun(self.at(), instance, &Arc::from("ops"), None);
+        self.database.put_rerun(self.at(), instance, &Arc::from("ops"), None, Rerunning::Unsuccessful);
     }
 
     /// A worker is to drain.

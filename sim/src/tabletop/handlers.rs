@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::ids::{Fence, InstanceId};
-use punctual_core::protocol::{Assignment, End};
+use punctual_core::protocol::{Assignment, End, MapRole};
 use punctual_core::worker;
 
-use crate::behaviour::{HANG_STEP_MS, end_of};
+use crate::behaviour::{HANG_STEP_MS, answers, end_of};
 use crate::history::{What, Who};
 use crate::tabletop::{Delivery, World};
 
@@ -51,6 +51,8 @@ pub(super) struct Running {
     /// Its place among all that have begun.
     pub(super) began: usize,
     task_name: Arc<str>,
+    /// What it answers where it succeeds: a result, or items.
+    answers: (Option<Arc<str>>, Option<Arc<str>>),
     act: Act,
     /// An end with an earlier number does not come.
     turn: u32,
@@ -89,6 +91,9 @@ impl World {
         let life = self.workers[worker].life;
         let Assignment { instance, fence, attempt, task, version, fire_time, ordinal, .. } = *assignment;
         self.record(Who::Worker(worker), What::Began { life, instance, fence, attempt, task, version, fire_time, ordinal });
+        if let Some(MapRole::Reduce { results }) = &assignment.map {
+            self.reduced.push((instance, results.clone()));
+        }
         let (act, takes, how) = match &self.play {
             Some(play) => {
                 let attempt = play.behaviours.attempt(&assignment.task_name, assignment.fire_time, assignment.ordinal, assignment.attempt);
@@ -104,10 +109,15 @@ impl World {
                 (Act::Scripted(run), run.takes, How::ByItself)
             }
         };
-        let running = Running { began: self.began.len(), task_name: assignment.task_name.clone(), act, turn: 0, hangs: false };
+        let running = Running { began: self.began.len(), task_name: assignment.task_name.clone(), answers: self.answers_of(assignment), act, turn: 0, hangs: false };
         self.began.push(Began { at: self.time, worker, life, instance, fence, ended: None });
         self.workers[worker].running.insert((instance, fence), running);
         self.send(takes, Delivery::HandlerEnds(HandlerEnd { worker, life, instance, fence, turn: 0, how }));
+    }
+
+    fn answers_of(&self, assignment: &Assignment) -> (Option<Arc<str>>, Option<Arc<str>>) {
+        let (result, items) = answers(assignment, self.listed);
+        (self.answer_with.clone().filter(|_| assignment.shard.is_some()).or(result), items)
     }
 
     /// A handler is asked to end.
@@ -182,9 +192,10 @@ impl World {
             None => Output { bytes: b"out".to_vec(), dropped: 0 },
         };
         let detail = detail.map(Arc::from);
+        let (result, items) = if end == End::Succeeded { running.answers } else { (None, None) };
         self.tell_worker(
             worker,
-            worker::Event::Ended { instance, fence, end, code: None, detail, output, result: None, retry_after: None },
+            worker::Event::Ended { instance, fence, end, code: None, detail, output, result, items, retry_after: None },
         );
     }
 

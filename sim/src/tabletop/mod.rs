@@ -127,6 +127,12 @@ pub struct World {
     pub scripts: BTreeMap<Arc<str>, Vec<Run>>,
     /// The longest that each task's handler was ever told to take.
     longest_runs: BTreeMap<Arc<str>, u64>,
+    /// How many items a handler lists, driven by hand.
+    pub listed: Option<u32>,
+    /// What a handler answers that runs an item or a shard, driven by hand; else its payload.
+    pub answer_with: Option<Arc<str>>,
+    /// What handlers that reduce were given, and for which instance.
+    pub reduced: Vec<(InstanceId, Arc<str>)>,
     /// Every attempt that has begun.
     pub began: Vec<Began>,
     /// What schedulers have told people, and when by the monotonic clock.
@@ -177,6 +183,9 @@ impl World {
             failing_snapshots: 0,
             scripts: BTreeMap::new(),
             longest_runs: BTreeMap::new(),
+            listed: None,
+            answer_with: None,
+            reduced: Vec::new(),
             began: Vec::new(),
             alerts: Vec::new(),
             commits: Vec::new(),

@@ -11,7 +11,7 @@ use punctual_core::guard::Guard;
 use punctual_core::ids::{PartitionId, ReplicaId};
 use punctual_core::inbox::InboxEntry;
 use punctual_core::limits;
-use punctual_core::scheduler::{Command, Event};
+use punctual_core::scheduler::{Command, Event, PageRead};
 use punctual_core::time::Monotonic;
 use punctual_driver::ports::{Beat, LeaseAnswer, Submitted, Wake};
 
@@ -78,6 +78,8 @@ pub(super) enum Done {
     Snapshot(Snapshot),
     Commit(Result<(), Refusal>),
     Page(Vec<InboxEntry>, bool),
+    Items(Option<Arc<str>>),
+    Results(Vec<Option<Arc<str>>>),
     Submitted(Submitted),
 }
 
@@ -108,7 +110,7 @@ impl Ask {
     }
 
     fn writes(&self) -> bool {
-        !matches!(self.asker, Asker::Replica { command: Command::LoadSnapshot { .. } | Command::ReadInbox { .. }, .. })
+        !matches!(self.asker, Asker::Replica { command: Command::LoadSnapshot { .. } | Command::ReadInbox { .. } | Command::ReadItems { .. } | Command::ReadResults { .. }, .. })
     }
 }
 
@@ -234,6 +236,13 @@ impl World {
                 let (entries, more) = self.database.read_inbox(at, partitions, *after, self.inbox_page);
                 Done::Page(entries, more)
             }
+            Command::ReadItems { whole, page } => {
+                let output = self.database.data().output_of(*whole, page + 1);
+                Done::Items(output.map(|output| Arc::from(String::from_utf8_lossy(&output.bytes))))
+            }
+            Command::ReadResults { of, from, until } => {
+                Done::Results(self.database.data().results_of(*of, *from, *until, limits::MAP_PAGE_ITEMS))
+            }
             Command::Send { .. } | Command::Alert(_) | Command::Stopped => unreachable!("not for the database"),
         }
     }
@@ -309,6 +318,18 @@ impl World {
             (Command::ReadInbox { .. }, done) => {
                 let (entries, more) = if let Ok(Done::Page(entries, more)) = done { (entries, more) } else { (Vec::new(), false) };
                 self.tell_replica(index, Event::InboxRead { entries, more });
+            }
+            (Command::ReadItems { whole, page }, done) => {
+                let read = match done {
+                    Ok(Done::Items(Some(items))) => PageRead::Found(items),
+                    Ok(_) => PageRead::Missing,
+                    Err(_) => PageRead::Failed,
+                };
+                self.tell_replica(index, Event::ItemsRead { whole, page, read });
+            }
+            (Command::ReadResults { of, from, .. }, done) => {
+                let read = if let Ok(Done::Results(results)) = done { PageRead::Found(results) } else { PageRead::Failed };
+                self.tell_replica(index, Event::ResultsRead { whole: of.whole, from, read });
             }
             (Command::Commit(batch), done) => {
                 let outcome = match done {

@@ -10,7 +10,7 @@ use punctual_core::protocol::{Assignment, End};
 use punctual_driver::ports::{Ended, Executor, Stop};
 use tokio::sync::watch;
 
-use crate::behaviour::{HANDLERS, HANG_STEP_MS, end_of};
+use crate::behaviour::{HANDLERS, HANG_STEP_MS, answers, end_of};
 use crate::history::{What, Who};
 use crate::world::env::{Env, lock};
 
@@ -64,9 +64,10 @@ impl Executor for Handlers {
             if end == End::Succeeded {
                 env.record(Who::Worker(index), What::Effect { instance, fence });
             }
+            let (result, items) = if end == End::Succeeded { answers(&assignment, None) } else { (None, None) };
             running.end = Some(end);
             drop(running);
-            Ended { end, code: None, detail: detail.map(Arc::from), output: Output::default(), result: None, retry_after: None }
+            Ended { end, code: None, detail: detail.map(Arc::from), output: Output::default(), result, items, retry_after: None }
         }
     }
 }

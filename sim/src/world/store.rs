@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madsim::time::sleep;
-use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
-use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId};
+use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId};
+use punctual_core::instance::Part;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Beat, InboxPage, LeaseAnswer, Store, StoreError};
 use rand_chacha::ChaCha8Rng;
@@ -153,5 +155,13 @@ impl Store for Connection {
         let (entries, more) =
             self.ask(false, move |database, at| database.read_inbox(at, &partitions, after, limit)).await.map_err(error)?;
         Ok(InboxPage { entries, more })
+    }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        self.ask(false, move |database, _| database.data().output_of(instance, attempt)).await.map_err(error)
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        self.ask(false, move |database, _| database.data().results_of(of, from, until, limit)).await.map_err(error)
     }
 }

@@ -15,6 +15,7 @@ use punctual_driver::alarm::Alarm;
 use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode, ToWorkerNode};
 use punctual_proto::connection::{SchedulerSide, Side, WorkerSide};
 use punctual_proto::frame::{decode, encode};
+use punctual_proto::version::Versions;
 use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -53,6 +54,12 @@ pub(super) async fn listen(env: Arc<Env>, scheduler: usize, life: u64, node: mps
     }
 }
 
+/// What a worker speaks.
+fn versions(worker: usize) -> Versions {
+    let newest = crate::features::newest_version(worker).unwrap_or(Versions::OURS.newest);
+    Versions { newest, ..Versions::OURS }
+}
+
 /// Keeps a worker connected to a scheduler, for as long as the node lives.
 pub(super) async fn dial(
     env: Arc<Env>,
@@ -72,7 +79,8 @@ pub(super) async fn dial(
             }
             let random = env.plan.stream(&format!("frames/worker/{worker}/{life}/{number}"));
             let deliver = |messages| node.send(ToWorkerNode::Messages(connection, messages));
-            pump(&env, Who::Worker(worker), WorkerSide::default(), stream, outgoing, random, deliver).await;
+            let side = WorkerSide::speaking(versions(worker));
+            pump(&env, Who::Worker(worker), side, stream, outgoing, random, deliver).await;
             if node.send(ToWorkerNode::Disconnected(connection)).await.is_err() {
                 return;
             }

@@ -6,7 +6,9 @@ use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Store, StoreError, Submitted, TaskDocument};
+use punctual_driver::ports::{
+    Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Rerunning, Store, StoreError, Submitted, TaskDocument,
+};
 use punctual_store::conformance::{TTL, all_partitions};
 
 /// A call of a port.
@@ -94,7 +96,7 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
         }
         Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by, key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
-        Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, now).await?),
+        Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, Rerunning::Unsuccessful, now).await?),
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),
         Call::Task(name) => read(&store.task(name).await?),
         Call::NameOf(task) => read(&store.name_of(task).await?),

@@ -35,6 +35,7 @@ impl Executor for Echo {
             detail: None,
             output: Output { bytes, dropped: 0 },
             result: None,
+            items: None,
             retry_after: None,
         })
     }

@@ -8,7 +8,7 @@ use punctual_core::protocol::ToScheduler;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
 use punctual_proto::convert;
 use punctual_proto::frame;
-use punctual_proto::version::PROTOCOL_VERSION;
+use punctual_proto::version::{PROTOCOL_VERSION, Versions};
 use punctual_proto::wire::{ToSchedulerFrame, ToWorkerFrame};
 
 use crate::{samples, strategies};
@@ -20,7 +20,7 @@ fn read_as_scheduler(mut bytes: BytesMut) -> usize {
         let Ok(messages) = side.receive(frame) else { break };
         count += messages.len();
         for message in messages {
-            let wire = convert::scheduler_message_into_wire(message.clone()).expect("what is let in may be sent");
+            let wire = convert::scheduler_message_into_wire(message.clone(), Versions::OURS).expect("what is let in may be sent");
             assert_eq!(convert::scheduler_message_from_wire(wire), Ok(Some(message)));
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use prost::Message;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX};
+use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEMS_MAX, MAP_ITEM_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX, SHARD_KEY_BYTES_MAX};
 use punctual_core::limits::{TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX};
-use punctual_core::protocol::{Running, ToScheduler, ToWorker};
+use punctual_core::protocol::{MapRole, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::Timestamp;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
@@ -41,11 +41,16 @@ fn the_largest_hello_and_report_fit() {
     hello.running = vec![Running { instance: instance(), fence: Fence(u64::MAX) }; RUNNING_MAX];
     let tag: Arc<str> = Arc::from(format!("k={}", "v".repeat(TAG_BYTES_MAX - 2)));
     let version = WorkerVersion::parse(&format!("1-{}", "a".repeat(WORKER_VERSION_BYTES_MAX - 2))).ok();
-    hello.traits = WorkerTraits { tags: vec![tag; TAGS_MAX], version, reserved: [SLOTS_MAX - 1, 1] };
+    hello.traits = WorkerTraits { tags: vec![tag; TAGS_MAX], version, reserved: [SLOTS_MAX - 1, 1], ..WorkerTraits::default() };
     let mut report = samples::report();
     (report.instance, report.fence, report.code) = (instance(), Fence(u64::MAX), Some(i32::MIN));
     report.detail = Some(Arc::from("x".repeat(DETAIL_BYTES_MAX)));
     (report.output.bytes, report.output.dropped) = (vec![7; OUTPUT_BYTES_MAX], u64::MAX);
+
+    report.result = Some(Arc::from("x".repeat(RESULT_BYTES_MAX)));
+    let item = "x".repeat(MAP_ITEM_BYTES_MAX - 1);
+    report.items = Some(Arc::from(vec![&*item; MAP_BYTES_MAX / MAP_ITEM_BYTES_MAX].join("\n")));
+    report.retry_after = Some(RETRY_AFTER_MAX);
 
     let sent = vec![ToScheduler::Hello(hello), ToScheduler::Finished(report)];
     let frames = WorkerSide::default().send(sent.clone()).unwrap();
@@ -71,6 +76,9 @@ fn the_largest_assignment_fits() {
     let mut assignment = samples::assignment();
     (assignment.instance, assignment.fence, assignment.attempt) = (instance(), Fence(u64::MAX), u32::MAX);
     (assignment.task, assignment.version, assignment.ordinal) = (TaskId(u64::MAX), Version(u32::MAX), u64::MAX);
+    assignment.map = Some(MapRole::Reduce { results: Arc::from("x".repeat(MAP_BYTES_MAX)) });
+    let key = Some(Arc::from("x".repeat(SHARD_KEY_BYTES_MAX)));
+    (assignment.run, assignment.shard) = (u32::MAX, Some(Shard { index: MAP_ITEMS_MAX - 1, count: MAP_ITEMS_MAX, key }));
     (assignment.task_name, assignment.fire_time) = (widest(NAME_CHARS_MAX), Timestamp::MIN);
     (assignment.handler.name, assignment.handler.config) = (widest(HANDLER_NAME_CHARS_MAX), "x".repeat(HANDLER_CONFIG_BYTES_MAX).into());
     assignment.payload = Some("x".repeat(PAYLOAD_BYTES_MAX).into());

@@ -10,7 +10,7 @@ use punctual_core::routing::{ReservedTooMany, TagSyntax, VersionSyntax};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::convert::{self, Problem, Refused, Unit};
 use punctual_proto::limits::{HANDLER_CONFIG_BYTES_MAX, HANDLER_NAME_CHARS_MAX, HANDLERS_MAX, RUNNING_MAX, SLOTS_MAX, WORKER_ID_BYTES_MAX};
-use punctual_proto::version::PROTOCOL_VERSION;
+use punctual_proto::version::{PROTOCOL_VERSION, Versions};
 use punctual_proto::wire::{self, to_scheduler, to_worker};
 
 use crate::samples;
@@ -46,7 +46,7 @@ fn check_to_worker(message: &'static str, field: &'static str, problem: Problem,
 fn check_to_scheduler(message: &'static str, field: &'static str, problem: Problem, change: impl Fn(&mut to_scheduler::Kind)) {
     let mut changed = 0;
     for sample in samples::to_scheduler() {
-        let mut wire = convert::scheduler_message_into_wire(sample).unwrap();
+        let mut wire = convert::scheduler_message_into_wire(sample, Versions::OURS).unwrap();
         let before = wire.clone();
         change(wire.kind.as_mut().unwrap());
         if wire != before {
@@ -215,7 +215,7 @@ fn what_may_be_left_out() {
     let Ok(Some(ToWorker::Assign(read))) = convert::worker_message_from_wire(assign) else { panic!("an assignment") };
     assert_eq!((&read.payload, read.timeout.after), (&None, None));
 
-    let mut finished = convert::scheduler_message_into_wire(ToScheduler::Finished(samples::report())).unwrap();
+    let mut finished = convert::scheduler_message_into_wire(ToScheduler::Finished(samples::report()), Versions::OURS).unwrap();
     let Some(to_scheduler::Kind::Finished(part)) = &mut finished.kind else { panic!("a report") };
     (part.code, part.detail, part.output, part.retry_after_ms) = (None, None, None, None);
     let Ok(Some(ToScheduler::Finished(read))) = convert::scheduler_message_from_wire(finished) else { panic!("a report") };
@@ -227,7 +227,7 @@ fn a_wait_that_is_too_long_is_cut_on_both_sides() {
     let longest = punctual_core::limits::RETRY_AFTER_MAX;
     for (asked, read) in [(None, None), (Some(0), Some(0)), (Some(longest.0 + 1), Some(longest.0)), (Some(u64::MAX), Some(longest.0))] {
         let report = punctual_core::protocol::Report { retry_after: asked.map(Millis), ..samples::report() };
-        let mut wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report)).unwrap();
+        let mut wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report), Versions::OURS).unwrap();
         let Some(to_scheduler::Kind::Finished(part)) = &mut wire.kind else { panic!("a report") };
         assert_eq!(part.retry_after_ms, read);
         part.retry_after_ms = asked;
@@ -266,7 +266,7 @@ fn what_the_other_side_would_refuse_is_not_sent() {
         (hello(|hello| hello.slots = 0), "Hello.slots"),
         (hello(|hello| hello.running[0].instance = InstanceId(u64::MAX)), "Hello.running.instance"),
     ] {
-        let error = convert::scheduler_message_into_wire(message).unwrap_err();
+        let error = convert::scheduler_message_into_wire(message, Versions::OURS).unwrap_err();
         assert_eq!(format!("{}.{}", error.message, error.field), refused);
     }
 }
@@ -278,7 +278,7 @@ fn a_report_that_is_too_long_is_cut_and_sent() {
     report.detail = Some(Arc::from(format!("x{}", "名".repeat(DETAIL_BYTES_MAX))));
     let half = OUTPUT_BYTES_MAX / 2;
     report.output.bytes = [vec![1; half], vec![2; 5], vec![3; half]].concat();
-    let wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report)).unwrap();
+    let wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report), Versions::OURS).unwrap();
     let Ok(Some(ToScheduler::Finished(read))) = convert::scheduler_message_from_wire(wire) else { panic!("a report") };
     let detail = read.detail.unwrap();
     assert!(detail.starts_with("x名") && detail.ends_with('名'));

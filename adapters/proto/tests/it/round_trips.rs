@@ -8,7 +8,7 @@ use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_proto::connection::{Dropped, SchedulerSide, WorkerSide};
 use punctual_proto::convert;
 use punctual_proto::frame::{self, Frame};
-use punctual_proto::version::PROTOCOL_VERSION;
+use punctual_proto::version::{PROTOCOL_VERSION, Versions};
 
 use crate::{samples, strategies};
 
@@ -40,7 +40,7 @@ fn every_kind_of_message_comes_back() {
         assert_eq!(convert::worker_message_from_wire(wire), Ok(Some(message)));
     }
     for message in samples::to_scheduler() {
-        let wire = convert::scheduler_message_into_wire(message.clone()).unwrap();
+        let wire = convert::scheduler_message_into_wire(message.clone(), Versions::OURS).unwrap();
         assert_eq!(convert::scheduler_message_from_wire(wire), Ok(Some(message)));
     }
 }

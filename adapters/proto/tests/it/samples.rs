@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::connection::WorkerSide;
@@ -31,6 +31,7 @@ pub(crate) fn assignment() -> Assignment {
         ordinal: 9,
         run: 2,
         shard: Some(Shard { index: 1, count: 3, key: Some(Arc::from("eu")) }),
+        map: Some(MapRole::Reduce { results: Arc::from("1\n") }),
         handler: Handler { name: Arc::from("command"), config: Arc::from(r#"{"shell":"true"}"#) },
         payload: Some(Arc::from("payload")),
         timeout: TimeoutPolicy { after: Some(Millis(60_000)), grace: Millis(10_000), action: TimeoutAction::Wait },
@@ -51,6 +52,7 @@ pub(crate) fn hello() -> Hello {
             tags: vec![Arc::from("gpu=true"), Arc::from("zone=eu")],
             version: WorkerVersion::parse("1.4.0-rc.1").ok(),
             reserved: [1, 2],
+            ..WorkerTraits::default()
         },
     }
 }
@@ -65,6 +67,7 @@ pub(crate) fn report() -> Report {
         detail: Some(Arc::from("killed")),
         output: Output { bytes: vec![0, 255], dropped: 6 },
         result: Some(Arc::from("[1]")),
+        items: Some(Arc::from("1\n2")),
         retry_after: Some(Millis(90_000)),
     }
 }

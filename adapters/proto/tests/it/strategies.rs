@@ -12,7 +12,7 @@ use punctual_core::limits::{
     DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
     SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
@@ -58,8 +58,12 @@ fn assignment() -> impl Strategy<Value = Assignment> {
     let texts = (name(), name(), text(4_096), option::of(text(PAYLOAD_BYTES_MAX)));
     let shard = option::of((number(0, 9_999), option::of(text(SHARD_KEY_BYTES_MAX))))
         .prop_map(|shard| shard.map(|(index, key)| Shard { index: index as u32, count: SHARDS_MAX, key }));
-    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard));
-    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard))| {
+    let map = option::of(option::of(text(1_000)).prop_map(|results| match results {
+        Some(results) => MapRole::Reduce { results },
+        None => MapRole::List,
+    }));
+    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard, map));
+    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard, map))| {
         let (attempt, version, task, fire_time, ordinal) = numbers;
         Assignment {
             instance,
@@ -72,6 +76,7 @@ fn assignment() -> impl Strategy<Value = Assignment> {
             ordinal,
             run,
             shard,
+            map,
             handler: Handler { name, config },
             payload,
             timeout,
@@ -98,6 +103,7 @@ fn traits() -> impl Strategy<Value = WorkerTraits> {
         tags,
         version: version.map(|text| WorkerVersion::parse(&text).expect("a version")),
         reserved: [reserved, 0],
+        ..WorkerTraits::default()
     })
 }
 
@@ -112,7 +118,8 @@ fn report() -> impl Strategy<Value = Report> {
     let result = option::of(text(RESULT_BYTES_MAX));
     let parts = (attempt(), end, option::of(any::<i32>()), option::of(text(DETAIL_BYTES_MAX)), output(), result);
     let retry_after = option::of((0..=RETRY_AFTER_MAX.0).prop_map(Millis));
-    (parts, retry_after).prop_map(|(((instance, fence), end, code, detail, output, result), retry_after)| Report {
+    let items = option::of(text(1_000));
+    (parts, retry_after, items).prop_map(|(((instance, fence), end, code, detail, output, result), retry_after, items)| Report {
         instance,
         fence,
         end,
@@ -120,6 +127,7 @@ fn report() -> impl Strategy<Value = Report> {
         detail,
         output,
         result,
+        items,
         retry_after,
     })
 }

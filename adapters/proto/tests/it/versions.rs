@@ -1,10 +1,12 @@
 //! Two sides agree on a version, or say clearly why they can't.
 
 use punctual_core::protocol::{Hello, ToScheduler, ToWorker};
-use punctual_core::routing::WorkerTraits;
+use punctual_core::routing::{Understanding, WorkerTraits};
 use punctual_core::time::Millis;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
-use punctual_proto::version::{OLDEST_VERSION, PROGRESS_SINCE, PROTOCOL_VERSION, TRAITS_SINCE, VersionError, Versions, accept, negotiate};
+use punctual_proto::version::{
+    OLDEST_VERSION, PROGRESS_SINCE, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate,
+};
 use punctual_proto::wire::{to_scheduler, to_worker};
 
 use crate::samples;
@@ -65,7 +67,7 @@ fn a_worker_takes_only_what_it_has_offered() {
 #[test]
 fn this_side_speaks_what_its_constants_say() {
     assert_eq!(Versions::OURS, versions(OLDEST_VERSION, PROTOCOL_VERSION));
-    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 3));
+    assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 4));
 }
 
 /// A worker and a scheduler of these versions, after hello and welcome.
@@ -102,6 +104,21 @@ fn output_so_far_is_told_where_the_scheduler_knows_it() {
     assert_eq!(stranger.send(progress), Ok(vec![]), "nobody knows yet what the scheduler speaks");
 }
 
+/// By what both speak, not by what the worker could: a worker of before is given no shard, however often it says hello.
+#[test]
+fn what_a_worker_understands_is_what_its_version_has() {
+    for newest in OLDEST_VERSION..=PROTOCOL_VERSION {
+        let (mut worker, mut scheduler) = (WorkerSide::speaking(versions(1, newest)), SchedulerSide::default());
+        let frames = worker.send(vec![ToScheduler::Hello(samples::hello())]).unwrap();
+        let heard: Vec<_> = frames.into_iter().flat_map(|frame| scheduler.receive(frame).unwrap()).collect();
+        let [ToScheduler::Hello(hello)] = &heard[..] else { panic!("a hello") };
+        assert_eq!(hello.traits.understands >= Understanding::Shards, newest >= SHARDS_SINCE, "version {newest}");
+        let welcome = ToWorker::Welcome { heartbeat: Millis(10_000), lease: Millis(30_000) };
+        worker.receive(scheduler.send(vec![welcome]).unwrap().remove(0)).unwrap();
+        assert_eq!(worker.version(), Some(newest));
+    }
+}
+
 #[test]
 fn a_worker_of_before_has_no_traits() {
     let mut worker = WorkerSide::default();
@@ -111,7 +128,8 @@ fn a_worker_of_before_has_no_traits() {
     (said.newest_version, said.tags, said.program_version) = (TRAITS_SINCE - 1, Vec::new(), None);
     (said.reserved_urgent, said.reserved_normal) = (0, 0);
     let mut scheduler = SchedulerSide::default();
-    let expected = Hello { traits: WorkerTraits::default(), ..samples::hello() };
+    let traits = WorkerTraits { understands: Understanding::Firings, ..WorkerTraits::default() };
+    let expected = Hello { traits, ..samples::hello() };
     assert_eq!(scheduler.receive(hello), Ok(vec![ToScheduler::Hello(expected)]));
     assert_eq!(scheduler.version(), Some(TRAITS_SINCE - 1));
 }

@@ -6,6 +6,7 @@ use prost::Message;
 use punctual_core::definition::TimeoutAction;
 use punctual_core::protocol::{End, ToScheduler, ToWorker};
 use punctual_proto::convert;
+use punctual_proto::version::Versions;
 use punctual_proto::wire::{to_scheduler, to_worker};
 
 use crate::samples;
@@ -36,8 +37,10 @@ fn what_schedulers_say() {
 
 #[test]
 fn what_workers_say() {
-    let bytes: Vec<_> =
-        samples::to_scheduler().into_iter().map(|message| hex(&convert::scheduler_message_into_wire(message).unwrap())).collect();
+    let bytes: Vec<_> = samples::to_scheduler()
+        .into_iter()
+        .map(|message| hex(&convert::scheduler_message_into_wire(message, Versions::OURS).unwrap()))
+        .collect();
     assert_eq!(
         bytes,
         [
@@ -60,7 +63,7 @@ fn how_an_attempt_ended() {
     for (end, number) in [(End::Succeeded, 1), (End::Failed, 2), (End::FailedForGood, 3), (End::TimedOut, 4), (End::Cancelled, 5)] {
         let mut report = samples::report();
         report.end = end;
-        let wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report)).unwrap();
+        let wire = convert::scheduler_message_into_wire(ToScheduler::Finished(report), Versions::OURS).unwrap();
         let Some(to_scheduler::Kind::Finished(finished)) = wire.kind else { panic!("a report") };
         assert_eq!(finished.end, number, "{end:?}");
     }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::limits;
-use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
+use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Rerunning, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -32,16 +32,29 @@ impl Reason {
     }
 }
 
+/// What is asked of a rerun.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Again {
+    reason: Option<String>,
+    by: Option<String>,
+    /// Of a firing that was divided: also the shards that have succeeded.
+    #[serde(default)]
+    all: bool,
+}
+
 /// Answers with the new instance once its owner has made it.
 pub(crate) async fn rerun<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
-    Body(reason): Body<Reason>,
+    Body(again): Body<Again>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (by, reason) = reason.checked()?;
+    let Again { reason, by, all } = again;
+    let (by, reason) = Reason { reason, by }.checked()?;
+    let which = if all { Rerunning::All } else { Rerunning::Unsuccessful };
     let of = find(&api, &id).await?;
     let instance = of.row.id;
-    let (status, entry) = match api.store.rerun(instance, by, reason, api.clock.now().wall).await? {
+    let (status, entry) = match api.store.rerun(instance, by, reason, which, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
         Submitted::StillRuns => return Err(ApiError::StillRuns { id: instance }),

@@ -92,6 +92,7 @@ impl Executor for Recorder {
             detail: None,
             output: Output::default(),
             result: None,
+            items: None,
             retry_after: None,
         })
     }

@@ -14,6 +14,9 @@ pub(crate) struct RerunArgs {
     /// Why, for the record
     #[arg(long)]
     reason: Option<String>,
+    /// Of a firing with shards: all of them, also those that have succeeded
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -21,7 +24,7 @@ pub(crate) struct RerunArgs {
 impl RerunArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
-        let body = json!({ "by": user(), "reason": self.reason });
+        let body = json!({ "by": user(), "reason": self.reason, "all": self.all });
         let made = client.post(&["instances", &self.id, "rerun"], None, &body).await?;
         if self.api.json {
             return Ok(pretty(&made));

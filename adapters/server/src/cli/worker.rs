@@ -175,7 +175,7 @@ fn reserved(text: &str) -> Result<(Band, u32), String> {
 /// What is said twice of a band counts as it was said last.
 fn traits(tags: Vec<Arc<str>>, version: WorkerVersion, reserved: &[(Band, u32)]) -> WorkerTraits {
     let of = |band| reserved.iter().rev().find(|(named, _)| *named == band).map_or(0, |(_, slots)| *slots);
-    WorkerTraits { tags, version: Some(version), reserved: [of(Band::Urgent), of(Band::Normal)] }
+    WorkerTraits { tags, version: Some(version), reserved: [of(Band::Urgent), of(Band::Normal)], ..WorkerTraits::default() }
 }
 
 #[cfg(test)]

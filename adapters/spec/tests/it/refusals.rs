@@ -741,7 +741,7 @@ fn queueing_and_routing() {
             tasks.yaml:6:15: PUN-107 tasks[0].rate_limit: the rate limit has no `per`
                 write both, as in `rate_limit: {starts: 10, per: 1s}`
             tasks.yaml:7:23: PUN-109 tasks[0].routing.strategy: `round_robbin` is not one of the values
-                did you mean `round_robin`? Allowed: least_loaded, round_robin, random, hash, pinned
+                did you mean `round_robin`? Allowed: least_loaded, round_robin, random, hash, pinned, broadcast
             tasks.yaml:7:44: PUN-141 tasks[0].routing.tags[0]: `zone` is not a tag
                 write `key=value`, such as zone=eu
             tasks.yaml:7:55: PUN-116 tasks[0].routing.tags: there are two tags `a`
@@ -751,11 +751,11 @@ fn queueing_and_routing() {
     check(
         &task("trigger: manual\ncommand: x\nrate_limit: 10\nrouting: rand"),
         expect![[r#"
-        tasks.yaml:5:15: PUN-108 tasks[0].rate_limit: `10` where a map is wanted
-            a map with starts, per
-        tasks.yaml:6:12: PUN-109 tasks[0].routing: `rand` is not one of the values
-            allowed: least_loaded, round_robin, random, hash, pinned; or a map with `strategy`
-    "#]],
+            tasks.yaml:5:15: PUN-108 tasks[0].rate_limit: `10` where a map is wanted
+                a map with starts, per
+            tasks.yaml:6:12: PUN-109 tasks[0].routing: `rand` is not one of the values
+                allowed: least_loaded, round_robin, random, hash, pinned, broadcast; or a map with `strategy`
+        "#]],
     );
     check(
         &task("trigger: manual\ncommand: x\nrouting: {strategy: pinned, worker: '', tags: {'a=b': c}}"),

@@ -2,9 +2,9 @@
 
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, Version, partition_of};
 use punctual_core::inbox::{Request, Rerun, Submission};
-use punctual_core::instance::{InstanceRow, Links, Origin, Part, State};
+use punctual_core::instance::{InstanceRow, Links, Origin, Part, ShardsAgain, State};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Store, Submitted};
+use punctual_driver::ports::{Catalog, Rerunning, Store, Submitted};
 
 use super::{
     Factory, Owner, PARTITIONS, START, all_partitions, apply, apply_inbox, broken_document, commit, definition, document, ended, entry_ids,
@@ -267,7 +267,7 @@ pub async fn what_is_not_there_is_neither_triggered_nor_cancelled<F: Factory>(fa
 }
 
 async fn rerun(store: &impl Catalog, id: InstanceId, by: &str) -> Submitted {
-    store.rerun(id, by.into(), Some("once more".into()), START).await.expect("an answer")
+    store.rerun(id, by.into(), Some("once more".into()), Rerunning::Unsuccessful, START).await.expect("an answer")
 }
 
 /// A task in force with an instance that has ended, which a trigger has made.
@@ -301,7 +301,7 @@ pub async fn a_rerun_has_what_its_owner_needs<F: Factory>(factory: &F) {
     let [entry] = &page.entries[..] else { panic!("{page:?}") };
     assert_eq!((entry.id, entry.partition, entry.at, &*entry.by), (id, row.id.partition(), START, "me"));
     let InstanceRow { id: instance, task, fire_time, ordinal, run, payload, key, .. } = row;
-    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()) };
+    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()), shards: None };
     assert_eq!(entry.request, Request::Rerun { of: Box::new(of) });
 }
 
@@ -312,11 +312,61 @@ pub async fn an_instance_has_one_rerun_however_often_it_is_asked_for<F: Factory>
     let row = with_ended(&store, &mut owner).await;
     let entry = accepted(rerun(&store, row.id, "me").await);
     assert_eq!(rerun(&store, row.id, "you").await, Submitted::Repeated { entry });
-    assert_eq!(store.rerun(row.id, "you".into(), None, START).await.expect("an answer"), Submitted::Repeated { entry });
+    assert_eq!(store.rerun(row.id, "you".into(), None, Rerunning::All, START).await.expect("an answer"), Submitted::Repeated { entry });
     assert_eq!(entry_ids(&store).await, [entry]);
     apply_inbox(&store, &mut owner, None).await;
     assert_eq!(rerun(&store, row.id, "me").await, Submitted::Repeated { entry });
     assert_eq!(entry_ids(&store).await, []);
+}
+
+/// By the numbers and keys that they had, and all of it where that is asked for or nothing else is left.
+pub async fn of_what_was_divided_only_what_has_not_succeeded_runs_again<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let (task, partition) = tasks_in_force(&store, &mut owner, &["one"]).await[0];
+    for (ordinal, which, states, expected) in [
+        (1 << 10, Rerunning::Unsuccessful, [State::Succeeded, State::Failed, State::Cancelled], Some(vec![1, 2])),
+        (2 << 10, Rerunning::All, [State::Succeeded, State::Failed, State::Cancelled], None),
+        (3 << 10, Rerunning::Unsuccessful, [State::Succeeded; 3], None),
+    ] {
+        let shards = Links { shards: 3, ..Links::default() };
+        let whole = InstanceRow { ordinal, links: Some(Box::new(shards)), ..owner.dispatched(partition, task, START) };
+        let mut batch = owner.batch();
+        batch.inserts.push(whole.clone());
+        let mut parts = Vec::new();
+        for index in 0..3 {
+            let links = Links {
+                parent: Some(whole.id),
+                shards: 3,
+                shard_key: Some(format!("w{index}").into()),
+                is_for_worker: true,
+                ..Links::default()
+            };
+            let part = InstanceRow {
+                ordinal: whole.ordinal,
+                part: Part::shard(index),
+                links: Some(Box::new(links)),
+                ..owner.dispatched(partition, task, START)
+            };
+            batch.inserts.push(part.clone());
+            parts.push(part);
+        }
+        commit(&store, batch).await;
+        let mut batch = owner.batch();
+        batch.updates = parts.iter().zip(states).map(|(part, state)| ended(part, state, START)).collect();
+        batch.updates.push(ended(&whole, State::Failed, START));
+        commit(&store, batch).await;
+        accepted(store.rerun(whole.id, "me".into(), None, which, START).await.expect("an answer"));
+        let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
+        let Some(entry) = page.entries.last() else { panic!("{page:?}") };
+        let Request::Rerun { of } = &entry.request else { panic!("{entry:?}") };
+        let again = expected.map(|indices| ShardsAgain {
+            count: 3,
+            are_for_workers: true,
+            shards: indices.into_iter().map(|index| (index, Some(format!("w{index}").into()))).collect(),
+        });
+        assert_eq!(of.shards.as_deref(), again.as_ref(), "{which:?}, {states:?}");
+    }
 }
 
 /// A part is run again with the whole.

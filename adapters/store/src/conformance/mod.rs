@@ -97,6 +97,7 @@ macro_rules! conformance_tests {
             a_rerun_has_what_its_owner_needs
             an_instance_has_one_rerun_however_often_it_is_asked_for
             only_the_newest_run_of_what_has_ended_is_run_again
+            of_what_was_divided_only_what_has_not_succeeded_runs_again
         });
         $crate::conformance_tests!(@cases $factory, $block_on, catalog {
             documents_are_made_changed_and_removed

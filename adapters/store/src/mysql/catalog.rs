@@ -11,7 +11,7 @@ use std::sync::Arc;
 use punctual_core::chains::Edge;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
-use punctual_driver::ports::{Submitted, TaskDocument};
+use punctual_driver::ports::{Rerunning, Submitted, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -24,7 +24,7 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
-use crate::reruns::{rerun_key, rerun_of};
+use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
@@ -315,6 +315,7 @@ pub(crate) async fn rerun(
     instance: InstanceId,
     by: &str,
     reason: Option<&str>,
+    which: Rerunning,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
     let (id, key) = (instance.0, literal(rerun_key(instance).as_bytes()));
@@ -340,7 +341,9 @@ pub(crate) async fn rerun(
     if let Some(row) = used.rows.first() {
         return Ok(Submitted::Repeated { entry: InboxId(row.try_get(0)?) });
     }
-    let of = match rerun_of(rows::instance(row)?, reason) {
+    let row = rows::instance(row)?;
+    let divided_into = divided_into(&row, which);
+    let mut of = match rerun_of(row, reason) {
         Ok(of) => of,
         Err(refused) => return Ok(refused),
     };
@@ -349,6 +352,17 @@ pub(crate) async fn rerun(
     }
     if task.rows.is_empty() {
         return Ok(Submitted::NoSuchTask);
+    }
+    if let Some(count) = divided_into {
+        // Literal: the order of states is fixed, 10 is success.
+        let (fire_time, task, ordinal, run) = (of.fire_time.0, of.task.0, of.ordinal, of.run);
+        let parts = format!(
+            "SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (PRIMARY)
+             WHERE i.fire_time = {fire_time} AND i.task = {task} AND i.ordinal = {ordinal} AND i.run = {run} AND i.part > 0
+             AND i.state <> 10 ORDER BY i.part"
+        );
+        let parts = session.rows(parts).await?;
+        of.shards = shards_again(count, parts.iter().map(rows::instance).collect::<Result<_, _>>()?);
     }
     let body = codec::pack_rerun(&of);
     let hash = literal(&request_hash(of.task, &body));

@@ -18,13 +18,14 @@ use std::sync::{Arc, Mutex};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -337,6 +338,18 @@ impl Store for MySqlStore {
             Err(failure) => session.done(Err(failure)),
         }
     }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let output = owner::output(&mut session, instance, attempt).await;
+        session.done(output)
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let results = owner::results(&mut session, of, from, until, limit).await;
+        session.done(results)
+    }
 }
 
 /// Whether it has ended its transaction.
@@ -385,9 +398,16 @@ impl Catalog for MySqlStore {
         session.end_unless(submitted, is_written).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), which, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 

@@ -4,8 +4,10 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use punctual_core::batch::{Reference, Snapshot, TaskRecord};
+use punctual_core::batch::{Output, Reference, Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
+use punctual_core::instance::Part;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -49,6 +51,34 @@ pub(crate) async fn references(session: &mut Session, which: &str) -> Result<Vec
         Ok(Reference { from, to, partition: PartitionId(row.try_get(2)?), on: rows::coded(row, 3)? })
     };
     session.rows(sql).await?.iter().map(reference).collect()
+}
+
+/// What this attempt of an instance wrote.
+pub(crate) async fn output(session: &mut Session, instance: InstanceId, attempt: u32) -> Result<Option<Output>, Failure> {
+    let sql = format!(
+        "SELECT bytes, dropped FROM outputs FORCE INDEX (PRIMARY) WHERE instance = {} AND attempt = {attempt} LIMIT 1",
+        instance.0
+    );
+    let rows = session.rows(sql).await?;
+    rows.first().map(|row| Ok(Output { bytes: row.try_get(0)?, dropped: row.try_get(1)? })).transpose()
+}
+
+/// What the parts of a firing have answered.
+pub(crate) async fn results(
+    session: &mut Session,
+    of: Firings,
+    from: Part,
+    until: Part,
+    limit: usize,
+) -> Result<Vec<Option<Arc<str>>>, Failure> {
+    let Firings { task, fire_time, ordinal, run, .. } = of;
+    let sql = format!(
+        "SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (PRIMARY)
+         WHERE i.fire_time = {} AND i.task = {} AND i.ordinal = {ordinal} AND i.run = {run} AND i.part >= {} AND i.part < {}
+         ORDER BY i.part LIMIT {limit}",
+        fire_time.0, task.0, from.0, until.0
+    );
+    session.rows(sql).await?.iter().map(|row| Ok(rows::instance(row)?.result)).collect()
 }
 
 async fn read_tasks(

@@ -12,14 +12,14 @@ use punctual_core::definition::Chain;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Submitted, TaskDocument};
+use punctual_driver::ports::{Rerunning, Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashSet;
 
 use crate::codec;
 use crate::codes::Coded;
 use crate::plan::{Plan, Planner, StoredTask, request_hash};
-use crate::reruns::{rerun_key, rerun_of};
+use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
 use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
@@ -219,6 +219,7 @@ pub(crate) fn rerun(
     instance: InstanceId,
     by: &str,
     reason: Option<&str>,
+    which: Rerunning,
     now: Timestamp,
 ) -> rusqlite::Result<Submitted> {
     transaction(connection, |connection| {
@@ -231,7 +232,8 @@ pub(crate) fn rerun(
         if let Some(entry) = used.query_row([&key], |row| unsigned(row, 0)).optional()? {
             return Ok(Submitted::Repeated { entry: InboxId(entry) });
         }
-        let of = match rerun_of(row, reason) {
+        let divided_into = divided_into(&row, which);
+        let mut of = match rerun_of(row, reason) {
             Ok(of) => of,
             Err(refused) => return Ok(refused),
         };
@@ -246,6 +248,17 @@ pub(crate) fn rerun(
         let mut there = connection.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND removed = 0")?;
         if !there.exists([task])? {
             return Ok(Submitted::NoSuchTask);
+        }
+        if let Some(count) = divided_into {
+            // Literal: the order of states is fixed, 10 is success.
+            let mut parts = connection.prepare_cached(concat!(
+                "SELECT ",
+                instance_columns!(),
+                " FROM instances i INDEXED BY instances_firing
+                 WHERE i.fire_time = ?1 AND i.task = ?2 AND i.ordinal = ?3 AND i.run = ?4 AND i.part > 0 AND i.state <> 10 ORDER BY i.part"
+            ))?;
+            let parts = parts.query_map(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run], rows::instance)?;
+            of.shards = shards_again(count, parts.collect::<Result<_, _>>()?);
         }
         let body = codec::pack_rerun(&of);
         let entry = connection

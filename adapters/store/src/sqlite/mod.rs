@@ -23,13 +23,14 @@ use std::time::Duration;
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::State;
+use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -286,6 +287,14 @@ impl Store for SqliteStore {
         self.read_as_owner(move |connection, decode, set_aside| owner::read_inbox(connection, &partitions, after, limit, decode, set_aside))
             .await
     }
+
+    async fn output(&self, instance: InstanceId, attempt: u32) -> Result<Option<Output>, StoreError> {
+        self.read(move |connection| owner::output(connection, instance, attempt)).await
+    }
+
+    async fn results(&self, of: Firings, from: Part, until: Part, limit: usize) -> Result<Vec<Option<Arc<str>>>, StoreError> {
+        self.read(move |connection| owner::results(connection, of, from, until, limit)).await
+    }
 }
 
 impl Catalog for SqliteStore {
@@ -332,8 +341,15 @@ impl Catalog for SqliteStore {
         self.write(move |connection| catalog::cancel(connection, instance, &by, reason.as_deref(), now)).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), now)).await
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        which: Rerunning,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), which, now)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

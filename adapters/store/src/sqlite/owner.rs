@@ -1,7 +1,11 @@
 //! What an owner reads: its partition, and its inbox.
 
-use punctual_core::batch::{Snapshot, TaskRecord};
+use std::sync::Arc;
+
+use punctual_core::batch::{Output, Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
+use punctual_core::instance::Part;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -133,4 +137,32 @@ impl Lookup for Read<'_> {
         let found = version.query_row([id.0.cast_signed()], |row| Ok((TaskId(unsigned(row, 0)?), (Version(row.get(1)?), text(row, 2)?))));
         found.optional()
     }
+}
+
+/// What this attempt of an instance wrote.
+pub(crate) fn output(connection: &Connection, instance: InstanceId, attempt: u32) -> rusqlite::Result<Option<Output>> {
+    let mut read = connection.prepare_cached("SELECT bytes, dropped FROM outputs WHERE instance = ?1 AND attempt = ?2")?;
+    let output = |row: &Row<'_>| Ok(Output { bytes: row.get(0)?, dropped: unsigned(row, 1)? });
+    read.query_row(params![instance.0.cast_signed(), attempt], output).optional()
+}
+
+/// What the parts of a firing have answered.
+pub(crate) fn results(
+    connection: &Connection,
+    of: Firings,
+    from: Part,
+    until: Part,
+    limit: usize,
+) -> rusqlite::Result<Vec<Option<Arc<str>>>> {
+    let mut read = connection.prepare_cached(concat!(
+        "SELECT ",
+        instance_columns!(),
+        " FROM instances i INDEXED BY instances_firing
+         WHERE i.fire_time = ?1 AND i.task = ?2 AND i.ordinal = ?3 AND i.run = ?4 AND i.part >= ?5 AND i.part < ?6
+         ORDER BY i.part LIMIT ?7"
+    ))?;
+    let key = (of.fire_time.0, of.task.0.cast_signed(), of.ordinal.cast_signed(), of.run);
+    let (from, until) = (from.0.cast_signed(), until.0.cast_signed());
+    let rows = read.query_map(params![key.0, key.1, key.2, key.3, from, until, limit as i64], rows::instance)?;
+    rows.map(|row| row.map(|row| row.result)).collect()
 }

@@ -145,6 +145,7 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
+    use punctual_core::instance::{MapPhase, MapProgress};
     use punctual_core::instance::{Cause, Links, Origin, State, Transition};
     use rusqlite::Connection;
 
@@ -160,6 +161,8 @@ mod tests {
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
             links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
+            (carried, is_for_worker, again) in (any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
+            map in any::<Option<(u32, u64)>>(),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -171,7 +174,7 @@ mod tests {
                 part: Part(part),
                 links: links.map(|(parent, shards, key, cause, hops)| {
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops })
+                    Box::new(Links { parent, shards, shard_key, cause, hops, carried, is_for_worker, again: again.map(Box::new), map: map.map(|(made, result_bytes)| Box::new(MapProgress { phase: MapPhase::Items, made, result_bytes })) })
                 }),
                 result: result.map(Into::into),
                 origin,

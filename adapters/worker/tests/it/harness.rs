@@ -34,6 +34,7 @@ pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -
         ordinal: 0,
         run: 1,
         shard: None,
+        map: None,
         handler: Handler { name: handler.into(), config: config.to_string().into() },
         payload: payload.map(Arc::from),
         timeout: TimeoutPolicy::default(),
