@@ -53,7 +53,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.parts.insert(id, Parts::default());
         for (index, shard_key) in (0..).zip(keys) {
-            let links = Links { parent: Some(id), shards, shard_key, hops, cause: None };
+            let links = Links { parent: Some(id), shards, shard_key, hops, ..Links::default() };
             self.make_part(id, index, links);
         }
     }
