@@ -163,8 +163,8 @@ pub struct Data {
     pub occurrences: Vec<Occurrence>,
     /// What the ends of tasks make fire, by the task that ends and the one that fires.
     pub references: BTreeMap<(TaskId, TaskId), Reference>,
-    /// Slots of groups, by their instances.
-    pub slots: BTreeMap<InstanceId, GroupSlot>,
+    /// Slots of groups, by the group's partition and their instances.
+    pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
     /// What attempts wrote.
     pub outputs: BTreeMap<(InstanceId, u32), Output>,
     keys: BTreeMap<Arc<str>, (Request, InboxId)>,
@@ -374,8 +374,8 @@ impl Data {
         }
         for write in &batch.slots {
             match &write.slot {
-                Some(slot) => _ = self.slots.insert(write.instance, slot.clone()),
-                None => _ = self.slots.remove(&write.instance),
+                Some(slot) => _ = self.slots.insert((write.partition, write.instance), slot.clone()),
+                None => _ = self.slots.remove(&(write.partition, write.instance)),
             }
         }
         for id in &batch.applied {

@@ -145,7 +145,7 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
-    use punctual_core::instance::{Cause, Links, Origin, State, Transition};
+    use punctual_core::instance::{Cause, Links, Origin, SlotLink, State, Transition};
     use rusqlite::Connection;
 
     use super::*;
@@ -159,7 +159,7 @@ mod tests {
             origin in proptest::sample::select(&Origin::ALL[..]),
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
-            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
+            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32, Option<(String, bool)>)>()),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -169,9 +169,10 @@ mod tests {
                 ordinal,
                 run,
                 part: Part(part),
-                links: links.map(|(parent, shards, key, cause, hops)| {
+                links: links.map(|(parent, shards, key, cause, hops, slot)| {
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops })
+                    let slot = slot.map(|(group, is_granted)| SlotLink { group: group.into(), is_granted });
+                    Box::new(Links { parent, shards, shard_key, cause, hops, slot })
                 }),
                 result: result.map(Into::into),
                 origin,
