@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::definition::{ChainOn, TaskDefinition};
+use crate::definition::{ChainOn, GroupLimits, TaskDefinition};
 use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::Notice;
 use crate::instance::{InstanceRow, State};
@@ -32,6 +32,38 @@ pub struct Batch {
     pub messages: Vec<Message>,
     /// Inbox entries that this batch applies.
     pub applied: Vec<InboxId>,
+    /// Slots of groups that were asked for, granted or given back.
+    pub slots: Vec<SlotWrite>,
+}
+
+/// An instance's slot of a group, as the group's owner keeps it. There is at most one an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupSlot {
+    /// The group's partition.
+    pub partition: PartitionId,
+    /// The group.
+    pub group: Arc<str>,
+    /// The instance.
+    pub instance: InstanceId,
+    /// Its task.
+    pub task: TaskId,
+    /// The inbox entry that asked for it: who asked first is granted first.
+    pub place: InboxId,
+    /// What the instance's task knows of the group's limits.
+    pub limits: GroupLimits,
+    /// Whether it is granted; else it waits.
+    pub is_granted: bool,
+}
+
+/// A change of an instance's slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SlotWrite {
+    /// The group's partition.
+    pub partition: PartitionId,
+    /// The instance.
+    pub instance: InstanceId,
+    /// The slot as it becomes; `None`: there is none any more.
+    pub slot: Option<GroupSlot>,
 }
 
 /// An inbox entry that an owner writes.
@@ -59,6 +91,7 @@ impl Batch {
             && self.outputs.is_empty()
             && self.messages.is_empty()
             && self.applied.is_empty()
+            && self.slots.is_empty()
     }
 }
 
@@ -162,6 +195,8 @@ pub struct Snapshot {
     pub instances: Vec<(InstanceRow, Arc<TaskDefinition>)>,
     /// What its tasks' ends make fire.
     pub references: Vec<Reference>,
+    /// The slots of the groups whose partition it is, in any order.
+    pub slots: Vec<GroupSlot>,
 }
 
 /// A task whose end makes another one fire.

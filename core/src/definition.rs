@@ -42,6 +42,8 @@ pub struct TaskDefinition {
     pub routing: Option<Arc<Routing>>,
     /// What its attempts depend on, by a name that tasks share: they share its circuit breaker. `None`: no breaker holds it.
     pub downstream: Option<Arc<str>>,
+    /// The group of tasks that it belongs to, by its name: what holds for the group holds for all of them together. `None`: none.
+    pub group: Option<Arc<str>>,
 }
 
 impl TaskDefinition {
@@ -61,6 +63,7 @@ impl TaskDefinition {
             level: limits::LEVEL_DEFAULT,
             routing: None,
             downstream: None,
+            group: None,
         }
     }
 }
@@ -149,6 +152,20 @@ pub struct Policies {
     pub rate: Option<RateLimit>,
     /// When the breaker of its downstream opens, for a task that has one.
     pub breaker: BreakerPolicy,
+    /// Where in the payload the key of the concurrency limit stands, as a JSON pointer: the limit then holds for each value of it. `None`:
+    /// it holds for the task.
+    pub limit_key: Option<Arc<str>>,
+    /// What its group is limited to, as its own file says, for a task that has one.
+    pub group: Option<GroupLimits>,
+}
+
+/// What a group of tasks is limited to, all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupLimits {
+    /// How many instances may have begun and not ended, 1 to [`limits::MAX_RUNNING_MAX`]; `None`: as many as there are.
+    pub max_running: Option<u32>,
+    /// How often one may begin; `None`: as often as they come.
+    pub rate: Option<RateLimit>,
 }
 
 /// Into how many instances a firing is divided. What a firing was divided into stays so: a change applies from the next one on.

@@ -63,11 +63,13 @@ pub enum Guard {
     RerunsWait,
     /// A worker is given no part of a firing that it would take for the whole.
     PartsUnderstood,
+    /// A group of tasks has no more slots than its limit.
+    GroupLimit,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 28] = [
+    pub const ALL: [Guard; 29] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -96,6 +98,7 @@ impl Guard {
         Guard::BreakerHolds,
         Guard::RerunsWait,
         Guard::PartsUnderstood,
+        Guard::GroupLimit,
     ];
 }
 

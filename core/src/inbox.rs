@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::batch::Reference;
-use crate::definition::TaskDefinition;
+use crate::definition::{GroupLimits, TaskDefinition};
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use crate::instance::ShardsAgain;
 use crate::limits;
@@ -108,13 +108,39 @@ pub enum Notice {
         /// What that instance's handler answered: this one's payload, where its task has none.
         payload: Option<Arc<str>>,
     },
+    /// An instance is about to begin, and asks for a slot of its group.
+    GroupAsk {
+        /// The group.
+        group: Arc<str>,
+        /// The instance.
+        instance: InstanceId,
+        /// Its task.
+        task: TaskId,
+        /// What its task knows of the group's limits.
+        limits: GroupLimits,
+    },
+    /// An instance has the slot that it asked for.
+    GroupGrant {
+        /// Its task.
+        task: TaskId,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// An instance has ended and gives its slot back, or wants none any more.
+    GroupRelease {
+        /// The group.
+        group: Arc<str>,
+        /// The instance.
+        instance: InstanceId,
+    },
 }
 
 impl Notice {
     /// The task that it is for, where it is for one.
     pub const fn task(&self) -> Option<TaskId> {
         match self {
-            Notice::Chained { task, .. } => Some(*task),
+            Notice::Chained { task, .. } | Notice::GroupGrant { task, .. } => Some(*task),
+            Notice::GroupAsk { .. } | Notice::GroupRelease { .. } => None,
         }
     }
 }

@@ -454,6 +454,17 @@ pub struct ShardsAgain {
     pub are_for_workers: bool,
     /// Number and key of those that are to run again, in the order of their numbers; at least one.
     pub shards: Vec<(u32, Option<Arc<str>>)>,
+    /// Its slot of a group, where it had to ask for one.
+    pub slot: Option<SlotLink>,
+}
+
+/// An instance's slot of a group, as the instance's owner keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SlotLink {
+    /// The group.
+    pub group: Arc<str>,
+    /// Whether it was granted; an instance that still waits for it has not begun.
+    pub is_granted: bool,
 }
 
 /// An instance as the store keeps it. Its owner writes it whole.
@@ -515,6 +526,12 @@ impl InstanceRow {
     /// The instance that it is a part of.
     pub fn parent(&self) -> Option<InstanceId> {
         self.links.as_ref().and_then(|links| links.parent)
+    }
+
+    /// The group whose slot it waits for.
+    pub fn waits_for_group(&self) -> Option<&Arc<str>> {
+        let slot = self.links.as_ref()?.slot.as_ref()?;
+        (self.state == State::Created && !slot.is_granted).then_some(&slot.group)
     }
 
     /// When it was made.

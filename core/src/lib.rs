@@ -16,6 +16,7 @@ pub mod guard;
 pub mod ids;
 pub mod inbox;
 pub mod instance;
+pub mod limit_key;
 pub mod limits;
 pub mod misfire;
 pub mod occurrence;

@@ -79,6 +79,12 @@ pub const MAX_RUNNING_MAX: u32 = 100_000;
 pub const MAX_QUEUE_DEFAULT: u32 = 100;
 /// Most instances of one task that wait behind its limit.
 pub const MAX_QUEUE_MAX: u32 = 100_000;
+/// Longest pointer into a payload to the key of a limit, in bytes.
+pub const LIMIT_KEY_BYTES_MAX: usize = 256;
+/// Most of the value of a limit's key that is shown, in bytes.
+pub const LIMIT_KEY_SHOWN_BYTES_MAX: usize = 128;
+/// Longest name of a group, in characters.
+pub const GROUP_CHARS_MAX: usize = 128;
 /// Most missed fire times that `fire_all` makes up for.
 pub const CATCH_UP_MAX: u32 = 10_000;
 /// Missed fire times that `fire_all` makes up for, where the task doesn't say.

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 37] = [
+pub const CATALOGUE: [&str; 39] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -19,6 +19,8 @@ pub const CATALOGUE: [&str; 37] = [
     "attempt.returned",
     "retry.exhausted",
     "instance.quarantined",
+    "group.full",
+    "group.throttled",
     "limit.queued",
     "limit.discarded",
     "limit.replaced",

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use punctual_core::definition::TaskDefinition;
+use punctual_core::inbox::Submission;
+use punctual_core::time::Millis;
 use punctual_driver::ports::Submitted;
 use serde_json::Value;
 
+use crate::features;
 use crate::history::Answer;
 use crate::model::Database;
 use crate::plan::Plan;
@@ -38,6 +41,16 @@ pub(crate) fn definition(document: &Value) -> Arc<TaskDefinition> {
 /// The name of a plan's task.
 pub(crate) fn name_of(plan: &Plan, task: usize) -> Arc<str> {
     Arc::from(plan.tasks[task].document["name"].as_str().unwrap_or_default())
+}
+
+/// What a call of a plan submits. Where the task's limit has a key, one of a few values of it, and now and then none.
+pub(crate) fn submission(plan: &Plan, task: usize, at_ms: u64, delay: Option<Millis>) -> Submission {
+    let is_keyed = plan.tasks[task].document["concurrency"]["key"] == features::LIMIT_KEY;
+    let payload = match at_ms / 100 % 4 {
+        3 => None,
+        value => is_keyed.then(|| Arc::from(format!("{{\"customer\":{{\"id\":{value}}}}}"))),
+    };
+    Submission { key: None, payload, delay }
 }
 
 /// Writes the plan's tasks, before anything else begins.

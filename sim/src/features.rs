@@ -9,7 +9,9 @@ use std::sync::Arc;
 use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::Millis;
 use punctual_proto::version::{SHARDS_SINCE, understanding};
-use punctual_spec::spec::{After, CircuitBreaker, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, Trigger};
+use punctual_spec::spec::{
+    After, CircuitBreaker, GroupLimits, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec, Trigger,
+};
 use punctual_spec::timing::{Blackout, Moment, Timing};
 
 use crate::draw::Draw;
@@ -32,6 +34,13 @@ const OLD_WORKER_EVERY: usize = 4;
 pub fn newest_version(worker: usize) -> Option<u32> {
     (worker % OLD_WORKER_EVERY == OLD_WORKER_EVERY - 1).then_some(SHARDS_SINCE - 1)
 }
+/// Where in a payload the key of a limit stands.
+pub const LIMIT_KEY: &str = "/customer/id";
+/// Of a thousand plans so many have a group of tasks with limits, and so many have limits with keys.
+const GROUPS_PER_MILLE: u64 = 350;
+const KEYS_PER_MILLE: u64 = 300;
+/// What an instance of a group takes at most: they go one after the other, with commits of two owners between them.
+const GROUPED_TAKES_MS: u64 = 300;
 
 /// What the worker of this number has, by which routing goes.
 pub fn traits(worker: usize) -> WorkerTraits {
@@ -68,6 +77,43 @@ pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
         draw_of_task(&mut Draw::new(seed, &format!("swarm features/{index}")), &mut tasks[index], &names[..index]);
         draw_broadcast(&mut Draw::new(seed, &format!("swarm features/broadcast/{index}")), &mut tasks[index]);
     }
+}
+
+/// Puts some of the tasks into a group with limits, and gives some limits a key.
+pub fn draw_shared_limits(seed: u64, tasks: &mut [TaskPlan]) {
+    let mut draw = Draw::new(seed, "swarm groups");
+    if draw.chance(GROUPS_PER_MILLE) {
+        let limits = GroupLimits {
+            max_running: Some(draw.between(1, 3) as u32),
+            rate_limit: draw.chance(250).then(|| RateLimit { starts: draw.between(3, 6) as u32, per: Millis(500) }),
+        };
+        for task in tasks.iter_mut() {
+            let is_in_it = draw.chance(600);
+            change(task, |spec, takes_ms| {
+                if is_in_it && spec.name != "flooded" {
+                    (spec.group, spec.group_limits) = (Some("group".to_owned()), Some(limits.clone()));
+                    limit(takes_ms, GROUPED_TAKES_MS);
+                }
+            });
+        }
+    }
+    let mut draw = Draw::new(seed, "swarm keys");
+    if draw.chance(KEYS_PER_MILLE) {
+        for task in tasks.iter_mut() {
+            let is_keyed = draw.chance(500);
+            change(task, |spec, _| {
+                if is_keyed && spec.name != "flooded" {
+                    spec.concurrency.key = Some(LIMIT_KEY.to_owned());
+                }
+            });
+        }
+    }
+}
+
+fn change(task: &mut TaskPlan, change: impl FnOnce(&mut TaskSpec, &mut (u64, u64))) {
+    let Ok(mut spec) = spec(&task.document) else { return };
+    change(&mut spec, &mut task.handler.takes_ms);
+    task.document = document(spec);
 }
 
 fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {

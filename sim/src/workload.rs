@@ -70,6 +70,7 @@ pub fn document(mut spec: TaskSpec) -> Value {
 pub fn draw_tasks(draw: &mut Draw, seed: u64, count: usize, families: &BTreeSet<Family>) -> Vec<TaskPlan> {
     let mut tasks: Vec<TaskPlan> = (0..count).map(|number| draw_task(draw, number)).collect();
     features::draw_features(seed, &mut tasks);
+    features::draw_shared_limits(seed, &mut tasks);
     if families.contains(&Family::RetryStorm)
         && tasks.iter().all(|task| task.handler.downstream.is_none())
         && let Some(task) = tasks.first_mut()
@@ -85,7 +86,7 @@ pub fn draw_tasks(draw: &mut Draw, seed: u64, count: usize, families: &BTreeSet<
 /// A task that can take tens of thousands of submissions.
 fn flooded_task() -> TaskPlan {
     let mut spec = TaskSpec::new("flooded", Trigger::Manual, noop());
-    spec.concurrency = Concurrency { max_running: 1_000, when_full: WhenFull::Queue, max_queue: Some(limits::MAX_QUEUE_MAX) };
+    spec.concurrency = Concurrency { max_running: 1_000, when_full: WhenFull::Queue, max_queue: Some(limits::MAX_QUEUE_MAX), key: None };
     let handler = HandlerPlan { takes_ms: (1, 5), fails_per_mille: 0, fails_for_good: false, obeys_after_ms: Some(0), downstream: None };
     TaskPlan { document: document(spec), handler }
 }
@@ -196,6 +197,7 @@ fn draw_policies(draw: &mut Draw, spec: &mut TaskSpec, takes_ms: u64) {
         max_running: *draw.weighted(&[(50, 1), (25, 2), (15, 3), (10, 5)]),
         when_full: *draw.weighted(&[(50, WhenFull::Queue), (25, WhenFull::Discard), (25, WhenFull::Replace)]),
         max_queue: None,
+        key: spec.concurrency.key.take(),
     };
     if spec.concurrency.when_full == WhenFull::Queue {
         let most =

@@ -13,6 +13,7 @@ use punctual_core::definition::{
     Sharding, TaskDefinition, TimeoutPolicy,
 };
 use punctual_core::ids::WorkerId;
+use punctual_core::limit_key;
 use punctual_core::limits as core_limits;
 use punctual_core::rate::RateLimit;
 use punctual_core::routing as definition_routing;
@@ -25,7 +26,7 @@ use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
-    Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
+    self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
 };
 use crate::timetable;
 use crate::zones::{ZoneError, Zones};
@@ -52,6 +53,7 @@ impl TaskSpec {
         check.timeout(self);
         check.priority(self);
         check.rate_limit(self);
+        check.group(self);
         let routing = check.routing(self);
         check.broadcast(self);
         let handler = check.handler(&self.handler, zones);
@@ -72,6 +74,11 @@ impl TaskSpec {
                     timeout: TimeoutPolicy { after: self.timeout.after, grace: self.timeout.grace, action: self.timeout.action.into() },
                     rate: self.rate_limit.as_ref().map(|limit| RateLimit { starts: limit.starts, per: limit.per }),
                     breaker: self.breaker_policy(),
+                    limit_key: self.concurrency.key.as_deref().map(|key| zones.shared_text(key)),
+                    group: self.group_limits.as_ref().map(|limits| definition::GroupLimits {
+                        max_running: limits.max_running,
+                        rate: limits.rate_limit.as_ref().map(|limit| RateLimit { starts: limit.starts, per: limit.per }),
+                    }),
                 }),
                 idempotent: self.idempotent,
                 band: self.priority.band.into(),
@@ -79,6 +86,7 @@ impl TaskSpec {
                 routing: (routing != Routing::default()).then(|| zones.shared_routing(routing)),
                 chains: self.chains(),
                 downstream: self.downstream.as_deref().map(|label| zones.shared_text(label)),
+                group: self.group.as_deref().map(|group| zones.shared_text(group)),
             }),
             _ => Err(check.findings),
         }
@@ -337,6 +345,12 @@ impl Check {
                 self.refuse(Code::Conflict, &["concurrency", "max_queue"], message, "leave it out");
             }
         }
+        if let Some(key) = &concurrency.key
+            && let Some(problem) = limit_key::pointer_problem(key)
+        {
+            let help = "a JSON pointer into the payload, such as /customer/id: a slash before each step, ~1 for a slash in a name";
+            self.refuse(Code::LimitKey, &["concurrency", "key"], format!("{} is no pointer: {problem}", quoted(key)), help);
+        }
     }
 
     fn retry(&mut self, spec: &TaskSpec) {
@@ -450,12 +464,29 @@ impl Check {
     }
 
     fn rate_limit(&mut self, spec: &TaskSpec) {
-        let Some(limit) = &spec.rate_limit else { return };
-        self.number(&["rate_limit", "starts"], limit.starts, 1, core_limits::RATE_STARTS_MAX);
+        if let Some(limit) = &spec.rate_limit {
+            self.rate(&["rate_limit", "starts"], &["rate_limit", "per"], limit);
+        }
+    }
+
+    fn rate(&mut self, starts: &[&'static str], per: &[&'static str], limit: &spec::RateLimit) {
+        self.number(starts, limit.starts, 1, core_limits::RATE_STARTS_MAX);
         if !(core_limits::RATE_PER_MIN..=core_limits::RATE_PER_MAX).contains(&limit.per) {
             let [least, most] = [core_limits::RATE_PER_MIN, core_limits::RATE_PER_MAX].map(duration::format);
             let message = format!("{} is out of range", duration::format(limit.per));
-            self.refuse(Code::Duration, &["rate_limit", "per"], message, format!("{least} to {most}"));
+            self.refuse(Code::Duration, per, message, format!("{least} to {most}"));
+        }
+    }
+
+    fn group(&mut self, spec: &TaskSpec) {
+        if spec.group_limits.is_some() && spec.group.is_none() {
+            let message = "they are limits of a group, and the task is in none";
+            self.refuse(Code::Group, &["group_limits"], message, "add `group: ...`, or leave them out");
+        }
+        for finding in group_findings(spec.group.as_deref(), spec.group_limits.as_ref()) {
+            let mut path = FieldPath::of(&[if finding.path.0.is_empty() { "group" } else { "group_limits" }]);
+            path.0.extend(finding.path.0);
+            self.findings.push(Finding { path, ..finding });
         }
     }
 
@@ -694,6 +725,26 @@ pub(crate) fn name_problem(name: &str) -> Option<(String, String)> {
         return None;
     };
     Some((message, help))
+}
+
+/// What is wrong with a group's name and limits. Paths lead from the limits; an empty one is about the name, or all of them.
+pub(crate) fn group_findings(name: Option<&str>, group: Option<&GroupLimits>) -> Vec<Finding> {
+    let mut check = Check { findings: Vec::new() };
+    if let Some(message) = name.and_then(label_problem) {
+        let help = format!("a name of 1 to {} characters, such as billing", core_limits::GROUP_CHARS_MAX);
+        check.refuse(Code::Group, &[], message, help);
+    }
+    let Some(GroupLimits { max_running, rate_limit }) = group else { return check.findings };
+    if max_running.is_none() && rate_limit.is_none() {
+        check.refuse(Code::Group, &["max_running"], "the group has no limit", "write `max_running: 5`, or a `rate_limit`, or both");
+    }
+    if let Some(max_running) = max_running {
+        check.number(&["max_running"], *max_running, 1, core_limits::MAX_RUNNING_MAX);
+    }
+    if let Some(limit) = rate_limit {
+        check.rate(&["rate_limit", "starts"], &["rate_limit", "per"], limit);
+    }
+    check.findings
 }
 
 /// What is wrong with the name of a downstream.

@@ -18,6 +18,8 @@ const SHARED: &[&str] = &[
     "priority",
     "rate_limit",
     "routing",
+    "group",
+    "group_limits",
 ];
 
 /// The tasks as a file; each line of `header` becomes a comment at its top.
@@ -124,6 +126,7 @@ fn table_of(field: &str) -> &'static [&'static str] {
         "priority" => fields::PRIORITY,
         "rate_limit" => fields::RATE_LIMIT,
         "routing" => fields::ROUTING,
+        "group_limits" => fields::GROUP_LIMITS,
         _ => &[],
     }
 }

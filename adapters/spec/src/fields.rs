@@ -1,7 +1,7 @@
 //! The fields of a task file: one table each, for reading, for messages and for the schema.
 
 /// Fields of the file.
-pub(crate) const FILE: &[&str] = &["calendars", "defaults", "tasks"];
+pub(crate) const FILE: &[&str] = &["calendars", "groups", "defaults", "tasks"];
 /// Fields of a task; `defaults` has all of them but the name.
 pub(crate) const TASK: &[&str] = &[
     "name",
@@ -26,6 +26,8 @@ pub(crate) const TASK: &[&str] = &[
     "priority",
     "rate_limit",
     "routing",
+    "group",
+    "group_limits",
     "rehearsal",
 ];
 /// The fields that say what a task runs; it has one of them.
@@ -77,7 +79,7 @@ pub(crate) const HANDLER: &[&str] = &["name", "config"];
 /// Fields of `misfire`.
 pub(crate) const MISFIRE: &[&str] = &["action", "limit", "deadline"];
 /// Fields of `concurrency`.
-pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue"];
+pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue", "key"];
 /// Fields of `retry`.
 pub(crate) const RETRY: &[&str] = &["max_attempts", "max_losses", "backoff", "first", "cap", "factor", "jitter", "on", "budget"];
 /// Fields of `retry.on`.
@@ -93,6 +95,8 @@ pub(crate) const TIMEOUT: &[&str] = &["after", "grace", "action"];
 pub(crate) const PRIORITY: &[&str] = &["band", "level"];
 /// Fields of `rate_limit`.
 pub(crate) const RATE_LIMIT: &[&str] = &["starts", "per"];
+/// Fields of `group_limits`, and of an entry of `groups`.
+pub(crate) const GROUP_LIMITS: &[&str] = &["max_running", "rate_limit"];
 /// Fields of `routing`.
 pub(crate) const ROUTING: &[&str] = &["strategy", "worker", "tags", "min_worker_version"];
 

@@ -17,7 +17,7 @@ use crate::node::{Flaw, Kind, Node, Place, Reader, duplicate_key};
 use crate::problem::{Code, FieldPath, Finding, Problem, Problems, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
-use crate::spec::TaskSpec;
+use crate::spec::{GroupLimits, TaskSpec};
 use crate::task::Defaults;
 use crate::zones::Zones;
 
@@ -118,6 +118,7 @@ pub fn read_text(name: &str, text: &str, zones: &Zones) -> Result<TaskFile, Prob
         defaults_node: None,
         refused_defaults: HashSet::new(),
         lines_by_name: HashMap::new(),
+        limits_by_group: HashMap::new(),
         chains: Vec::new(),
         tasks: Vec::new(),
     };
@@ -148,6 +149,8 @@ struct Reading<'a> {
     /// What was found wrong with the defaults: said once, not for each task.
     refused_defaults: HashSet<(u32, u32, Code)>,
     lines_by_name: HashMap<String, u32>,
+    /// What the file says of each group's limits, and on which line first.
+    limits_by_group: HashMap<String, (Option<GroupLimits>, u32)>,
     chains: Vec<Written>,
     tasks: Vec<FileTask>,
 }
@@ -220,6 +223,16 @@ impl<'a> Reading<'a> {
                     let node = self.reader.node(event, value_place, 1)?;
                     let below = ["defaults", "tasks"].into_iter().find(|field| places.contains_key(*field));
                     self.read_calendars(&node, place, below);
+                }
+                ("groups", None) => {
+                    let node = self.reader.node(event, value_place, 1)?;
+                    self.take_flaws();
+                    if let Some(field) = ["defaults", "tasks"].into_iter().find(|field| places.contains_key(*field)) {
+                        self.cursor.refuse(Code::Conflict, place, format!("`groups:` stands below `{field}:`"), "move it above");
+                    }
+                    if !node.is_null() {
+                        self.cursor.step(Step::Field("groups".into()), |cursor| cursor.groups(&node));
+                    }
                 }
                 ("defaults", None) => {
                     let node = self.reader.node(event, value_place, 1)?;
@@ -297,6 +310,7 @@ impl<'a> Reading<'a> {
         let spec = self.cursor.task(node, &self.defaults);
         self.claim_name(node);
         let Some((spec, rehearsal)) = spec else { return };
+        self.agree_on_group(&spec, node);
         match spec.to_definition(self.zones) {
             Ok(definition) if self.cursor.problems.is_empty() => {
                 self.note_chains(&spec, node);
@@ -325,6 +339,18 @@ impl<'a> Reading<'a> {
                 let path = self.cursor.path.clone().field("name");
                 self.cursor.add(place, Finding::new(Code::DuplicateName, path, message).help("give each task a name of its own"));
             }
+        }
+    }
+
+    /// All tasks of a group have the same limits, within a file.
+    fn agree_on_group(&mut self, spec: &TaskSpec, node: &Node) {
+        let Some(group) = &spec.group else { return };
+        let (place, path, _) = self.written_at(&FieldPath::of(&["group"]), node);
+        let known = self.limits_by_group.entry(group.clone()).or_insert_with(|| (spec.group_limits.clone(), place.line));
+        if known.0 != spec.group_limits {
+            let message = format!("the group {} has other limits here than on line {}", quoted(group), known.1);
+            let help = "write its limits once, under `groups:` at the top of the file, and no `group_limits` with the tasks";
+            self.cursor.add(place, Finding::new(Code::Group, path, message).help(help));
         }
     }
 

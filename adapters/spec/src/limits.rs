@@ -15,6 +15,8 @@ pub const ALIASED_NODES_MAX: u64 = 10_000_000;
 pub const CALENDARS_MAX: usize = 1_000;
 /// Longest name of a calendar, in characters.
 pub const CALENDAR_NAME_CHARS_MAX: usize = 128;
+/// Most groups that one file sets limits for.
+pub const GROUPS_MAX: usize = 1_000;
 /// Most problems of one file that are kept; the rest is counted.
 pub const PROBLEMS_MAX: usize = 10_000;
 

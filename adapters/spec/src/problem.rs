@@ -85,6 +85,10 @@ codes! {
     WorkerVersion = "PUN-142",
     /// Not the name of a worker.
     WorkerName = "PUN-143",
+    /// Not a pointer into the payload.
+    LimitKey = "PUN-144",
+    /// The group is refused, or its limits are.
+    Group = "PUN-145",
     /// Tasks would fire each other for ever.
     ChainCycle = "PUN-152",
     /// More tasks would fire after one than may.

@@ -10,6 +10,7 @@ use crate::choice::Choice;
 use crate::duration;
 use crate::node::{Entry, Flaw, Kind, Node, Place};
 use crate::problem::{Code, FieldPath, Finding, Problem, Problems, Step, one_of, quoted};
+use crate::spec::GroupLimits;
 use crate::timing::Days;
 
 /// A place in the tree being read, and the problems so far.
@@ -19,11 +20,13 @@ pub(crate) struct Cursor<'a> {
     pub(crate) problems: Problems,
     /// The calendars of the file, by their names.
     pub(crate) calendars: BTreeMap<String, Days>,
+    /// What the groups of the file are limited to, by their names.
+    pub(crate) groups: BTreeMap<String, GroupLimits>,
 }
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(file: &'a str) -> Self {
-        Cursor { file, path: FieldPath::default(), problems: Problems::default(), calendars: BTreeMap::new() }
+        Cursor { file, path: FieldPath::default(), problems: Problems::default(), calendars: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
     /// Records a problem with the current field.

@@ -35,6 +35,13 @@ pub fn schema() -> Value {
                 "additionalProperties": { "$ref": "#/$defs/calendar" },
                 "description": "Calendars that triggers name. Stands above `defaults` and `tasks`.",
             },
+            "groups": {
+                "type": "object",
+                "maxProperties": limits::GROUPS_MAX,
+                "propertyNames": { "minLength": 1, "maxLength": core_limits::GROUP_CHARS_MAX },
+                "additionalProperties": { "$ref": "#/$defs/groupLimits" },
+                "description": "What groups of tasks are limited to. Stands above `defaults` and `tasks`.",
+            },
             "defaults": { "$ref": "#/$defs/defaults", "description": "What tasks have that don't say otherwise. Stands above `tasks`." },
             "tasks": { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/task" } },
         },
@@ -67,6 +74,7 @@ pub fn schema() -> Value {
             "priority": priority(),
             "rateLimit": rate_limit(),
             "routing": routing(),
+            "groupLimits": group_limits(),
             "timeout": { "oneOf": [described("#/$defs/duration", "Short for `after`."), timeout()] },
         },
     });
@@ -159,6 +167,11 @@ fn task(is_defaults: bool) -> Value {
         "priority": described("#/$defs/priority", "Who goes first where workers are short."),
         "rate_limit": described("#/$defs/rateLimit", "How often its instances may start."),
         "routing": described("#/$defs/routing", "Which workers may have its instances."),
+        "group": {
+            "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": core_limits::GROUP_CHARS_MAX,
+            "description": "The group of tasks that it belongs to.",
+        },
+        "group_limits": { "oneOf": [{ "$ref": "#/$defs/groupLimits" }, { "type": "null" }], "description": "What its group is limited to; by default what the file's `groups` says." },
         "rehearsal": described("#/$defs/rehearsal", "How its handler behaves in `punctual rehearse`. No part of the task: an edit makes no new version."),
     });
     if is_defaults {
@@ -314,6 +327,7 @@ fn concurrency() -> Value {
             "max_running": number(1, core_limits::MAX_RUNNING_MAX, "Default 1."),
             "when_full": choice::<WhenFull>("Default queue."),
             "max_queue": number(1, core_limits::MAX_QUEUE_MAX, &format!("For queue; default {}.", core_limits::MAX_QUEUE_DEFAULT)),
+            "key": { "type": "string", "pattern": "^/", "maxLength": core_limits::LIMIT_KEY_BYTES_MAX, "description": "A JSON pointer into the payload: the limit holds for each value there." },
         }),
     )
 }
@@ -464,6 +478,19 @@ fn rate_limit() -> Value {
             "per": duration(&per),
         }),
     )
+}
+
+fn group_limits() -> Value {
+    let mut object = object(
+        fields::GROUP_LIMITS,
+        &[],
+        json!({
+            "max_running": number(1, core_limits::MAX_RUNNING_MAX, "Instances of all its tasks that may have begun and not ended."),
+            "rate_limit": described("#/$defs/rateLimit", "How often one of them may begin."),
+        }),
+    );
+    object["minProperties"] = json!(1);
+    object
 }
 
 fn routing() -> Value {

@@ -62,6 +62,10 @@ pub struct TaskSpec {
     pub rate_limit: Option<RateLimit>,
     /// Which workers may have its instances.
     pub routing: Routing,
+    /// The group of tasks that it belongs to.
+    pub group: Option<String>,
+    /// What that group is limited to.
+    pub group_limits: Option<GroupLimits>,
 }
 
 /// What makes a task fire.
@@ -412,6 +416,18 @@ pub struct RateLimit {
     pub per: Millis,
 }
 
+/// What a group of tasks is limited to, all of them together. At least one of both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupLimits {
+    /// Instances that may have begun and not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u32>,
+    /// How often one may begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimit>,
+}
+
 /// Which workers may have a task's instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -511,6 +527,9 @@ pub struct Concurrency {
     /// How many may wait, for `queue`; [`limits::MAX_QUEUE_DEFAULT`] where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_queue: Option<u32>,
+    /// Where in the payload the key stands, a JSON pointer: the limit holds for each value of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 fn is_one(number: &u32) -> bool {
@@ -523,7 +542,7 @@ fn is_queue(when_full: &WhenFull) -> bool {
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Concurrency { max_running: 1, when_full: WhenFull::Queue, max_queue: None }
+        Concurrency { max_running: 1, when_full: WhenFull::Queue, max_queue: None, key: None }
     }
 }
 
@@ -798,6 +817,8 @@ impl TaskSpec {
             priority: Priority::default(),
             rate_limit: None,
             routing: Routing::default(),
+            group: None,
+            group_limits: None,
         }
     }
 

@@ -10,11 +10,12 @@ use crate::choice::Choice;
 use crate::fields;
 use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects};
 use crate::node::{Entry, Kind, Node, Place};
-use crate::problem::{Code, Step, one_of, quoted};
+use crate::limits::GROUPS_MAX;
+use crate::problem::{Code, Finding, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Map, Misfire, MisfireAction, On, Priority,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, GroupLimits, Handler, Map, Misfire, MisfireAction, On, Priority,
     RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::timetable;
@@ -45,6 +46,8 @@ pub(crate) struct Defaults {
     pub(crate) priority: Priority,
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) routing: Routing,
+    pub(crate) group: Option<String>,
+    pub(crate) group_limits: Option<GroupLimits>,
     pub(crate) rehearsal: Rehearsal,
 }
 
@@ -72,6 +75,8 @@ impl Default for Defaults {
             priority: Priority::default(),
             rate_limit: None,
             routing: Routing::default(),
+            group: None,
+            group_limits: None,
             rehearsal: Rehearsal::default(),
         }
     }
@@ -132,6 +137,8 @@ impl Cursor<'_> {
             priority: filled.priority,
             rate_limit: filled.rate_limit,
             routing: filled.routing,
+            group_limits: filled.group_limits.or_else(|| self.groups.get(filled.group.as_deref()?).cloned()),
+            group: filled.group,
         };
         spec.normalise();
         Some((spec, filled.rehearsal))
@@ -170,6 +177,11 @@ impl Cursor<'_> {
                 "priority" => cursor.priority(node, &mut to.priority),
                 "rate_limit" => cursor.rate_limit(node, &mut to.rate_limit),
                 "routing" => cursor.routing(node, &mut to.routing),
+                // Nothing takes back what the defaults say.
+                "group" if node.is_null() => to.group = None,
+                "group" => cursor.put_some(node, &mut to.group),
+                "group_limits" if node.is_null() => to.group_limits = None,
+                "group_limits" => to.group_limits = cursor.group_limits(node),
                 "rehearsal" => cursor.rehearsal(node, &mut to.rehearsal),
                 _ => {}
             });
@@ -474,7 +486,9 @@ impl Cursor<'_> {
             self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
                 "max_running" => put(cursor.number(node), &mut to.max_running),
                 "when_full" => put(cursor.choice(node), &mut to.when_full),
-                _ => to.max_queue = cursor.number(node),
+                "max_queue" => to.max_queue = cursor.number(node),
+                // Nothing takes back what the defaults say.
+                _ => to.key = if node.is_null() { None } else { cursor.text(node) },
             });
         }
         if to.when_full != WhenFull::Queue && !names(&entries, "max_queue") {
@@ -617,6 +631,41 @@ impl Cursor<'_> {
             }
         }
         *to = starts.zip(per).map(|(starts, per)| RateLimit { starts, per });
+    }
+
+    /// What the groups of a file are limited to.
+    pub(crate) fn groups(&mut self, node: &Node) {
+        let Kind::Map(entries) = &node.kind else {
+            let message = format!("{} where a map is wanted", node.description());
+            return self.refuse(Code::WrongKind, node.place, message, "a map from names of groups to their limits");
+        };
+        if entries.len() > GROUPS_MAX {
+            self.refuse(Code::TooLarge, node.place, format!("there are {} groups", entries.len()), format!("at most {GROUPS_MAX}"));
+        }
+        for entry in entries.iter().take(GROUPS_MAX) {
+            self.step(Step::Field(entry.key.clone().into()), |cursor| {
+                let Some(limits) = cursor.group_limits(&entry.value) else { return };
+                // Said here, once, and not for each task of the group.
+                for finding in crate::compile::group_findings(Some(&entry.key), Some(&limits)) {
+                    let path = cursor.path.clone();
+                    cursor.add(entry.value.place, Finding { path, ..finding });
+                }
+                cursor.groups.insert(entry.key.clone(), limits);
+            });
+        }
+    }
+
+    fn group_limits(&mut self, node: &Node) -> Option<GroupLimits> {
+        let entries = self.map(node, fields::GROUP_LIMITS)?;
+        let mut limits = GroupLimits::default();
+        for (field, entry) in &entries {
+            let node = &*entry.value;
+            self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
+                "max_running" => limits.max_running = cursor.number(node),
+                _ => cursor.rate_limit(node, &mut limits.rate_limit),
+            });
+        }
+        Some(limits)
     }
 
     fn routing(&mut self, node: &Node, to: &mut Routing) {

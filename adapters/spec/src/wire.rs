@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Map, Misfire, Overlap, Priority, RateLimit, Retry,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Map, Misfire, Overlap, Priority, RateLimit, Retry,
     Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
@@ -63,6 +63,10 @@ struct Wire {
     rate_limit: Option<RateLimit>,
     #[serde(default)]
     routing: Routing,
+    #[serde(default)]
+    group: Option<String>,
+    #[serde(default)]
+    group_limits: Option<GroupLimits>,
 }
 
 fn yes() -> bool {
@@ -96,6 +100,8 @@ impl<'de> Deserialize<'de> for TaskSpec {
             priority: wire.priority,
             rate_limit: wire.rate_limit,
             routing: wire.routing,
+            group: wire.group,
+            group_limits: wire.group_limits,
         })
     }
 }
@@ -127,6 +133,8 @@ impl Serialize for TaskSpec {
         differing(&mut map, "priority", &self.priority, &Priority::default())?;
         differing(&mut map, "rate_limit", &self.rate_limit, &None)?;
         differing(&mut map, "routing", &self.routing, &Routing::default())?;
+        differing(&mut map, "group", &self.group, &None)?;
+        differing(&mut map, "group_limits", &self.group_limits, &None)?;
         map.end()
     }
 }

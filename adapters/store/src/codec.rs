@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::Reference;
-use punctual_core::definition::ChainOn;
-use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
+use punctual_core::batch::{GroupSlot, Reference};
+use punctual_core::definition::{ChainOn, GroupLimits};
+use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, WorkerId};
 use punctual_core::inbox::{Notice, Rerun, Submission};
-use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, SlotLink, State, Transition};
+use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::codes::Coded;
@@ -202,6 +203,8 @@ const HAS_CARRIED: u8 = 1;
 const IS_FOR_WORKER: u8 = 2;
 const HAS_AGAIN: u8 = 4;
 const HAS_MAP: u8 = 8;
+const HAS_SLOT: u8 = 16;
+const SLOT_IS_GRANTED: u8 = 32;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -217,7 +220,12 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
         | flag(links.cause.is_some(), HAS_CAUSE)
         | flag(row.result.is_some(), HAS_RESULT);
-    let further = flag(links.carried > 0, HAS_CARRIED) | flag(links.is_for_worker, IS_FOR_WORKER) | flag(links.again.is_some(), HAS_AGAIN) | flag(links.map.is_some(), HAS_MAP);
+    let further = flag(links.carried > 0, HAS_CARRIED)
+        | flag(links.is_for_worker, IS_FOR_WORKER)
+        | flag(links.again.is_some(), HAS_AGAIN)
+        | flag(links.map.is_some(), HAS_MAP)
+        | flag(links.slot.is_some(), HAS_SLOT)
+        | flag(links.slot.as_ref().is_some_and(|slot| slot.is_granted), SLOT_IS_GRANTED);
     out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
@@ -234,6 +242,7 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
             put_number(&mut out, u64::from(*made));
             put_number(&mut out, *result_bytes);
         }
+        links.slot.iter().for_each(|slot| put_text(&mut out, &slot.group));
     }
     Some(out)
 }
@@ -297,12 +306,18 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
             let phase = MapPhase::from_code(reader.byte()?).ok_or(Malformed("a phase is unknown"))?;
             links.map = Some(Box::new(MapProgress { phase, made: reader.small()?, result_bytes: reader.number()? }));
         }
+        if further & HAS_SLOT != 0 {
+            links.slot = Some(SlotLink { group: reader.text()?.into(), is_granted: further & SLOT_IS_GRANTED != 0 });
+        }
     }
     reader.end()?;
     Ok(((flags & HAS_LINKS != 0).then(|| Box::new(links)), result))
 }
 
 const NOTICE_CHAINED: u8 = 1;
+const NOTICE_GROUP_ASK: u8 = 30;
+const NOTICE_GROUP_GRANT: u8 = 31;
+const NOTICE_GROUP_RELEASE: u8 = 32;
 
 /// A packed notice, without the task that it is for.
 pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
@@ -315,8 +330,65 @@ pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
             out.push(u8::from(payload.is_some()));
             payload.iter().for_each(|payload| put_text(&mut out, payload));
         }
+        Notice::GroupAsk { group, instance, task, limits } => {
+            out.push(NOTICE_GROUP_ASK);
+            put_text(&mut out, group);
+            put_number(&mut out, instance.0);
+            put_number(&mut out, task.0);
+            put_limits(&mut out, limits);
+        }
+        Notice::GroupGrant { task: _, instance } => {
+            out.push(NOTICE_GROUP_GRANT);
+            put_number(&mut out, instance.0);
+        }
+        Notice::GroupRelease { group, instance } => {
+            out.push(NOTICE_GROUP_RELEASE);
+            put_text(&mut out, group);
+            put_number(&mut out, instance.0);
+        }
     }
     out
+}
+
+const HAS_MAX_RUNNING: u8 = 1;
+const HAS_RATE: u8 = 2;
+
+fn put_limits(out: &mut Vec<u8>, limits: &GroupLimits) {
+    let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+    out.push(flag(limits.max_running.is_some(), HAS_MAX_RUNNING) | flag(limits.rate.is_some(), HAS_RATE));
+    limits.max_running.iter().for_each(|most| put_number(out, u64::from(*most)));
+    for rate in &limits.rate {
+        put_number(out, u64::from(rate.starts));
+        put_number(out, rate.per.0);
+    }
+}
+
+fn limits(reader: &mut Reader<'_>) -> Result<GroupLimits, Malformed> {
+    let flags = reader.byte()?;
+    let max_running = if flags & HAS_MAX_RUNNING != 0 { Some(reader.small()?) } else { None };
+    let rate = if flags & HAS_RATE != 0 { Some(RateLimit { starts: reader.small()?, per: Millis(reader.number()?) }) } else { None };
+    Ok(GroupLimits { max_running, rate })
+}
+
+/// A packed slot of a group, without its instance and the group's partition.
+pub(crate) fn pack_slot(slot: &GroupSlot) -> Vec<u8> {
+    let mut out = vec![LAYOUT, u8::from(slot.is_granted)];
+    put_text(&mut out, &slot.group);
+    put_number(&mut out, slot.task.0);
+    put_number(&mut out, slot.place.0);
+    put_limits(&mut out, &slot.limits);
+    out
+}
+
+/// The slot that was packed.
+pub(crate) fn slot(partition: PartitionId, instance: InstanceId, bytes: &[u8]) -> Result<GroupSlot, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let is_granted = reader.byte()? != 0;
+    let (group, task, place) = (reader.text()?.into(), TaskId(reader.number()?), InboxId(reader.number()?));
+    let limits = limits(&mut reader)?;
+    reader.end()?;
+    Ok(GroupSlot { partition, group, instance, task, place, limits, is_granted })
 }
 
 /// The notice that was packed.
@@ -330,6 +402,14 @@ pub(crate) fn notice(task: TaskId, bytes: &[u8]) -> Result<Notice, Malformed> {
             hops: reader.small()?,
             payload: if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) },
         },
+        NOTICE_GROUP_ASK => Notice::GroupAsk {
+            group: reader.text()?.into(),
+            instance: InstanceId(reader.number()?),
+            task: TaskId(reader.number()?),
+            limits: limits(&mut reader)?,
+        },
+        NOTICE_GROUP_GRANT => Notice::GroupGrant { task, instance: InstanceId(reader.number()?) },
+        NOTICE_GROUP_RELEASE => Notice::GroupRelease { group: reader.text()?.into(), instance: InstanceId(reader.number()?) },
         _ => return Err(Malformed("a notice is of an unknown kind")),
     };
     reader.end()?;
@@ -546,6 +626,25 @@ pub(crate) mod tests {
         }
 
         #[test]
+        fn what_groups_say_comes_back_as_it_was(
+            (group, instance, task, place) in any::<(String, u64, u64, u64)>(),
+            (max_running, rate, is_granted) in any::<(Option<u32>, Option<(u32, u64)>, bool)>(),
+        ) {
+            let rate = rate.map(|(starts, per)| RateLimit { starts, per: Millis(per) });
+            let (limits, instance, task) = (GroupLimits { max_running, rate }, InstanceId(instance), TaskId(task));
+            let group: Arc<str> = group.into();
+            let slot = GroupSlot { partition: PartitionId(7), group: group.clone(), instance, task, place: InboxId(place), limits, is_granted };
+            prop_assert_eq!(super::slot(PartitionId(7), instance, &pack_slot(&slot)).unwrap(), slot);
+            for notice in [
+                Notice::GroupAsk { group: group.clone(), instance, task, limits },
+                Notice::GroupGrant { task, instance },
+                Notice::GroupRelease { group, instance },
+            ] {
+                prop_assert_eq!(super::notice(notice.task().unwrap_or_default(), &pack_notice(&notice)).unwrap(), notice);
+            }
+        }
+
+        #[test]
         fn damaged_bytes_are_an_error_and_no_panic(list in proptest::collection::vec(any_transition(), 0..5), cut in any::<prop::sample::Index>(), noise in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut bytes = Vec::new();
             put_transitions(&mut bytes, &list);
@@ -554,6 +653,7 @@ pub(crate) mod tests {
             let _ = submissions(&noise);
             let _ = cancel(&noise);
             let _ = rerun(TaskId(1), &noise);
+            let _ = slot(PartitionId(1), InstanceId(1), &noise);
         }
     }
 

@@ -458,6 +458,7 @@ impl Scheduler {
         self.workers.release(id);
         self.mark_instance(id);
         self.tell_chained(id);
+        self.give_slot_back(id);
         if was_created {
             self.forget_ready(id);
         }

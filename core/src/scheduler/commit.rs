@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::batch::{AttemptOutput, Batch, CommitOutcome, InstanceUpdate, LeaseCheck, Message, Output, TaskWrite};
+use crate::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, InstanceUpdate, LeaseCheck, Message, Output, SlotWrite, TaskWrite};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{CommitId, ConnectionId, Fence, InboxId, InstanceId, PartitionId, TaskId};
@@ -34,6 +34,8 @@ pub(super) struct Pending {
     /// What other owners are asked.
     pub(super) messages: Vec<Message>,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
+    /// Slots of groups that have changed, as they are now.
+    pub(super) slots: BTreeMap<(PartitionId, InstanceId), Option<GroupSlot>>,
     held: Vec<Held>,
 }
 
@@ -79,6 +81,7 @@ impl Pending {
             + self.progress.len()
             + self.messages.len()
             + self.applied.len()
+            + self.slots.len()
     }
 
     /// What an attempt has written at its end: what it had written before is part of it.
@@ -113,6 +116,7 @@ impl Pending {
             || self.progress.keys().any(|(instance, _)| instance.partition() == id)
             || self.messages.iter().any(|message| message.from == id)
             || self.applied.iter().any(|(partition, _)| *partition == id)
+            || self.slots.keys().any(|(partition, _)| *partition == id)
             || self.held.iter().any(|held| held.partition() == id)
     }
 
@@ -126,6 +130,7 @@ impl Pending {
         self.progress_bytes = self.progress.values().map(|output| output.bytes.len()).sum();
         self.messages.retain(|message| message.from != id);
         self.applied.retain(|(partition, _)| *partition != id);
+        self.slots.retain(|(partition, _), _| *partition != id);
         self.held.retain(|held| held.partition() != id);
     }
 }
@@ -297,6 +302,9 @@ impl Scheduler {
         }
         partitions.extend(pending.messages.iter().map(|message| message.from));
         batch.messages = pending.messages;
+        partitions.extend(pending.slots.keys().map(|(partition, _)| *partition));
+        let slots = pending.slots.into_iter();
+        batch.slots.extend(slots.map(|((partition, instance), slot)| SlotWrite { partition, instance, slot }));
         batch.outputs = pending.outputs;
         let progress = pending.progress.into_iter();
         batch.outputs.extend(progress.map(|((instance, attempt), output)| AttemptOutput { instance, attempt, output }));

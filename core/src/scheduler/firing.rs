@@ -9,10 +9,12 @@ use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{Fence, InstanceId, TaskId, Version};
 use crate::instance::{Cause, InstanceRow, Links, Origin, Part, State};
+use crate::limit_key::LimitKey;
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
+use crate::scheduler::places::{self, TaskInstances};
 use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, monotonic_tick, wall_tick};
 use crate::time::{Millis, Timestamp};
 
@@ -106,7 +108,7 @@ impl Scheduler {
     /// Whether an instance that the task fired by itself has not ended.
     pub(super) fn has_scheduled_instance(&self, id: TaskId) -> bool {
         let of_task = self.tasks.get(&id).and_then(|task| task.instances.as_ref());
-        of_task.is_some_and(|of| of.in_progress.iter().chain(&of.waiting).any(|id| self.instances[id].row.origin.is_own()))
+        of_task.is_some_and(|of| of.in_progress().chain(of.waiting()).any(|id| self.instances[&id].row.origin.is_own()))
     }
 
     /// After the wall clock was set back: its wheel can't go back, so it is made anew.
@@ -212,7 +214,13 @@ impl Scheduler {
     /// Makes an instance, or puts on record why not.
     pub(super) fn fire(&mut self, firing: Firing) -> Option<InstanceId> {
         let task = self.tasks.get(&firing.task)?;
-        let (in_progress, waiting) = task.instances.as_ref().map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
+        let key = task.definition.policies.limit_key.as_deref().map(|pointer| {
+            LimitKey::of(pointer, firing.payload.as_deref().or(firing.definition.payload.as_deref()))
+        });
+        let of_task = task.instances.as_deref();
+        let of_key = of_task.and_then(|of| of.of(key));
+        let (in_progress, waiting) = of_key.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
+        let are_keys_full = key.is_some() && of_task.is_some_and(TaskInstances::keys_are_full);
         let mut policy = firing.definition.policies.concurrency;
         if firing.origin == Origin::CatchUp {
             make_room_for_catch_up(&mut policy, &firing.definition);
@@ -227,18 +235,19 @@ impl Scheduler {
                 self.enter_progress(id);
                 Some(id)
             }
+            Admission::Wait if are_keys_full && firing.origin != Origin::Rerun => self.discard(firing, Outcome::QueueFull),
             Admission::Wait => {
                 probe!("limit.queued");
-                let id = self.insert(firing, State::Waiting, Cause::LimitReached);
+                let id = self.insert_waiting(firing);
                 self.enter_queue(id);
                 Some(id)
             }
             Admission::Replace => {
                 probe!("limit.replaced");
                 let task = firing.task;
-                self.cancel_waiting(task, Cause::Replaced, |_| true);
-                let oldest = self.tasks.get(&task).and_then(|task| task.instances.as_ref()?.in_progress.first().copied());
-                let id = self.insert(firing, State::Waiting, Cause::LimitReached);
+                self.cancel_waiting(task, Some(key), Cause::Replaced, |_| true);
+                let oldest = self.oldest_in_progress(task, key);
+                let id = self.insert_waiting(firing);
                 self.enter_queue(id);
                 if let Some(oldest) = oldest {
                     self.cancel_instance(oldest, Cause::Replaced, None);
@@ -248,6 +257,16 @@ impl Scheduler {
             Admission::Discard => self.discard(firing, Outcome::LimitReached),
             Admission::QueueFull => self.discard(firing, Outcome::QueueFull),
         }
+    }
+
+    /// Makes an instance that waits for a place of its task's limit, and says for which key.
+    fn insert_waiting(&mut self, mut firing: Firing) -> InstanceId {
+        firing.detail = places::with_key(firing.detail.take(), &firing.definition, firing.payload.as_deref());
+        self.insert(firing, State::Waiting, Cause::LimitReached)
+    }
+
+    pub(super) fn oldest_in_progress(&self, task: TaskId, key: Option<LimitKey>) -> Option<InstanceId> {
+        self.tasks.get(&task)?.instances.as_ref()?.of(key)?.in_progress.first().copied()
     }
 
     /// A scheduled firing that is discarded is an occurrence. One that was asked for gets an instance all the same, so that whoever asked can
@@ -299,8 +318,12 @@ impl Scheduler {
             result: None,
             transitions: Vec::with_capacity(5),
         };
+        // Parts count with what they are parts of.
+        let of_task = self.tasks.get(&task).filter(|_| part == Part::WHOLE);
+        let limit_key = of_task.and_then(|task| places::key_of(&task.definition, &row, &definition));
         let mut live = Live {
             row,
+            limit_key,
             definition,
             stored: None,
             is_dirty: false,
@@ -322,17 +345,24 @@ impl Scheduler {
     pub(super) fn enter_progress(&mut self, id: InstanceId) {
         let live = &self.instances[&id];
         if let Some(task) = self.tasks.get_mut(&live.row.task) {
-            task.instances.get_or_insert_default().in_progress.insert(id);
+            task.instances.get_or_insert_default().begin(live.limit_key, id);
         }
+        if !self.asks_for_slot(id) {
+            self.begin(id);
+        }
+    }
+
+    /// Whatever it had to wait for, it has: it waits for a worker, or its shards do.
+    pub(super) fn begin(&mut self, id: InstanceId) {
         if !self.map_if_due(id) && !self.divide_if_due(id) {
             self.make_ready(id);
         }
     }
 
     fn enter_queue(&mut self, id: InstanceId) {
-        let task = self.instances[&id].row.task;
-        if let Some(task) = self.tasks.get_mut(&task) {
-            task.instances.get_or_insert_default().waiting.push_back(id);
+        let live = &self.instances[&id];
+        if let Some(task) = self.tasks.get_mut(&live.row.task) {
+            task.instances.get_or_insert_default().wait(live.limit_key, id);
         }
     }
 
@@ -366,13 +396,16 @@ impl Scheduler {
     fn delay_elapsed(&mut self, id: InstanceId) {
         let now = self.now.wall;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
-        let policy = live.definition.policies.concurrency;
-        let task = self.tasks.get(&live.row.task);
-        let of_task = task.and_then(|task| task.instances.as_ref());
-        let (in_progress, waiting) = of_task.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
-        let admission = admit(policy, in_progress, waiting);
-        let oldest = of_task.and_then(|of| of.in_progress.first().copied());
+        let (policy, key) = (live.definition.policies.concurrency, live.limit_key);
         let task = live.row.task;
+        let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
+        let of_key = of_task.and_then(|of| of.of(key));
+        let (in_progress, waiting) = of_key.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
+        let mut admission = admit(policy, in_progress, waiting);
+        if admission == Admission::Wait && key.is_some() && of_task.is_some_and(|of| of.keys_are_full()) {
+            admission = Admission::QueueFull;
+        }
+        let oldest = of_key.and_then(|of| of.in_progress.first().copied());
         if let Some(of_task) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
             of_task.delayed.remove(&id);
         }
@@ -384,7 +417,7 @@ impl Scheduler {
             }
             Admission::Wait => self.enter_queue(id),
             Admission::Replace => {
-                self.cancel_waiting(task, Cause::Replaced, |_| true);
+                self.cancel_waiting(task, Some(key), Cause::Replaced, |_| true);
                 self.enter_queue(id);
                 if let Some(oldest) = oldest {
                     self.cancel_instance(oldest, Cause::Replaced, None);
@@ -403,30 +436,39 @@ impl Scheduler {
         if let Some(whole) = live.row.parent() {
             return self.part_ended(whole, id);
         }
-        let task_id = live.row.task;
+        let (task_id, key) = (live.row.task, live.limit_key);
         let Some(task) = self.tasks.get_mut(&task_id) else {
             return self.forget_left_behind(task_id, id);
         };
         if let Some(instances) = &mut task.instances {
-            instances.in_progress.remove(&id);
+            instances.leave(key, id);
         }
-        self.fill_free_places(task_id);
+        self.fill_free_places(task_id, key);
         self.end_fixed_delay(id);
     }
 
+    /// Starts those that wait behind a task's limits, whatever their keys.
+    pub(super) fn fill_all_free_places(&mut self, task: TaskId) {
+        let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
+        for key in of_task.map(|of| of.keys_waited_for()).unwrap_or_default() {
+            self.fill_free_places(task, key);
+        }
+        self.fill_free_places(task, None);
+    }
+
     /// Starts those that wait behind the limit, as far as it allows.
-    pub(super) fn fill_free_places(&mut self, task_id: TaskId) {
+    pub(super) fn fill_free_places(&mut self, task_id: TaskId, key: Option<LimitKey>) {
         let now = self.now.wall;
         while let Some(task) = self.tasks.get_mut(&task_id) {
             let limit = task.definition.policies.concurrency.max_running as usize;
             let Some(instances) = &mut task.instances else { return };
-            if instances.in_progress.len() >= limit || instances.waiting.is_empty() {
+            let Some(next) = instances.next(key, limit) else {
+                instances.tidy(key);
                 if instances.is_empty() {
                     task.instances = None;
                 }
                 return;
-            }
-            let next = instances.waiting.pop_front().expect("not empty");
+            };
             let live = self.instances.get_mut(&next).expect("waiting instances are live");
             live.change(State::Created, Cause::SlotFree, now);
             self.mark_instance(next);

@@ -5,8 +5,8 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
-//! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
+//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, who is given what
+//! in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!
@@ -23,8 +23,10 @@ mod chains;
 mod commit;
 mod firing;
 mod maps;
+mod groups;
 mod ownership;
 mod parts;
+mod places;
 mod requests;
 mod reruns;
 mod throttle;
@@ -43,6 +45,7 @@ use crate::definition::TaskDefinition;
 use crate::ids::{CommitId, ConnectionId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::InboxEntry;
 use crate::instance::{Cause, InstanceRow, Part, State, Transition};
+use crate::limit_key::LimitKey;
 use crate::limits;
 use crate::protocol::{ToScheduler, ToWorker};
 use crate::ready_queue::ReadyQueue;
@@ -57,8 +60,10 @@ use breakers::Breakers;
 use chains::References;
 use commit::Lanes;
 use maps::Mapping;
+use groups::Groups;
 use ownership::{Membership, NewPartition, Partition};
 use parts::Parts;
+use places::TaskInstances;
 use throttle::Throttle;
 pub use workers::WorkerView;
 use workers::Workers;
@@ -376,22 +381,6 @@ struct Task {
     instances: Option<Box<TaskInstances>>,
 }
 
-/// The instances of a task that have not ended.
-#[derive(Debug, Default)]
-struct TaskInstances {
-    in_progress: BTreeSet<InstanceId>,
-    /// Behind the limit.
-    waiting: VecDeque<InstanceId>,
-    /// Manual ones that are not due yet.
-    delayed: BTreeSet<InstanceId>,
-}
-
-impl TaskInstances {
-    fn is_empty(&self) -> bool {
-        self.in_progress.is_empty() && self.waiting.is_empty() && self.delayed.is_empty()
-    }
-}
-
 /// What is left of a task that was removed, for the case that it is made again.
 #[derive(Debug)]
 struct Removed {
@@ -411,6 +400,8 @@ struct Live {
     stored: Option<(State, Fence)>,
     is_dirty: bool,
     timer: Option<TimerKey>,
+    /// The key of its task's limit that it counts under.
+    limit_key: Option<LimitKey>,
     /// When it became ready first, as [`Place`](crate::ready_queue::Place) counts it.
     ready_at: Option<i64>,
     sent: Sent,
@@ -495,6 +486,8 @@ pub struct Scheduler {
     ready: ReadyQueue,
     workers: Workers,
     breakers: Breakers,
+    /// Groups of tasks whose partition this replica owns.
+    groups: Groups,
     /// Cursors of cron tasks, by the wall clock.
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
@@ -542,6 +535,7 @@ impl Scheduler {
             ready: ReadyQueue::default(),
             workers: Workers::default(),
             breakers: Breakers::default(),
+            groups: Groups::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
@@ -607,6 +601,7 @@ impl Scheduler {
         self.look_after_leases();
         self.look_after_workers();
         self.throttle.sweep(self.now.monotonic);
+        self.groups.sweep(self.now.monotonic);
         self.look_after_breakers();
         self.look_after_maps();
         self.inbox.is_signalled = true;
@@ -632,6 +627,7 @@ impl Scheduler {
             at = self.breakers.next_at().map_or(at, |probe_at| at.min(probe_at));
         }
         if self.has_room_to_write() {
+            at = self.groups.next_at().map_or(at, |opens_at| at.min(opens_at));
             at = self.instance_timers.next_deadline().map_or(at, |deadline| at.min(monotonic(deadline)));
         }
         if self.takes_new_work() {
@@ -686,6 +682,7 @@ impl Scheduler {
         self.open_new_partitions();
         self.fire_due();
         self.breakers_due();
+        self.groups_due();
         self.assign_ready();
         if self.take_up_reports() {
             self.assign_ready();

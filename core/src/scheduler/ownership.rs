@@ -37,6 +37,7 @@ use crate::ids::{Epoch, Fence, InstanceId, PartitionId, ReplicaId, TaskId};
 use crate::instance::{Cause, InstanceRow, State};
 use crate::limits;
 use crate::probe;
+use crate::scheduler::places;
 use crate::scheduler::{Alert, Armed, Command, Live, Removed, Scheduler, Sent, Task};
 use crate::time::{Millis, Monotonic, Timestamp};
 
@@ -472,6 +473,7 @@ impl Scheduler {
         for task in busy_tasks {
             self.take_up_limit(task);
         }
+        self.take_up_slots(id, snapshot.slots);
         if is_takeover {
             probe!("takeover.with_attempts_in_flight");
         }
@@ -506,11 +508,15 @@ impl Scheduler {
     fn take_up_limit(&mut self, task: TaskId) {
         let Some(of_task) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
         let limit = self.tasks[&task].definition.policies.concurrency.max_running as usize;
-        let replaces =
-            of_task.waiting.front().is_some_and(|id| self.instances[id].definition.policies.concurrency.blocking == Blocking::Replace);
-        match of_task.in_progress.first() {
-            Some(oldest) if replaces && of_task.in_progress.len() >= limit => self.cancel_instance(*oldest, Cause::Replaced, None),
-            _ => self.fill_free_places(task),
+        for key in of_task.keys_waited_for() {
+            let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
+            let Some(of_key) = of_task.and_then(|of| of.of(key)) else { continue };
+            let replaces =
+                of_key.waiting.front().is_some_and(|id| self.instances[id].definition.policies.concurrency.blocking == Blocking::Replace);
+            match of_key.in_progress.first().copied() {
+                Some(oldest) if replaces && of_key.in_progress.len() >= limit => self.cancel_instance(oldest, Cause::Replaced, None),
+                _ => self.fill_free_places(task, key),
+            }
         }
     }
 
@@ -519,16 +525,15 @@ impl Scheduler {
         let (task, partition) = (row.task, id.partition());
         let is_delayed = state == State::Waiting && row.due_at.is_some();
         let is_part = row.parent().is_some();
+        let limit_key = self.tasks.get(&task).filter(|_| !is_part).and_then(|task| places::key_of(&task.definition, &row, &definition));
         match self.tasks.get_mut(&task).map(|task| task.instances.get_or_insert_default()) {
             // What it is a part of counts.
             _ if is_part => {}
-            Some(of_task) if state.is_in_progress() => {
-                of_task.in_progress.insert(id);
-            }
+            Some(of_task) if state.is_in_progress() => of_task.begin(limit_key, id),
             Some(of_task) if is_delayed => {
                 of_task.delayed.insert(id);
             }
-            Some(of_task) => of_task.waiting.push_back(id),
+            Some(of_task) => of_task.wait(limit_key, id),
             None if state.is_in_progress() => {
                 let removed = || Removed { partition, in_progress: BTreeSet::new(), fired_until: Timestamp::MIN };
                 self.removed.entry(task).or_insert_with(removed).in_progress.insert(id);
@@ -544,10 +549,11 @@ impl Scheduler {
             _ if is_delayed => row.due_at.map(due_in),
             _ => None,
         };
-        let is_with_worker = row.is_with_worker();
+        let (is_with_worker, waits_for_group) = (row.is_with_worker(), row.waits_for_group().is_some());
         let ready_at = Live::was_ready_at(&row, self.wall_read, self.now.monotonic);
         let live = Live {
             stored: Some((state, row.fence)),
+            limit_key,
             row,
             definition,
             is_dirty: false,
@@ -564,7 +570,7 @@ impl Scheduler {
         }
         self.instances.insert(id, live);
         self.take_up_part(id);
-        if state == State::Created {
+        if state == State::Created && !waits_for_group {
             self.make_ready(id);
         }
         if let Some(due_in) = due_in {
@@ -609,6 +615,7 @@ impl Scheduler {
         self.ready.retain(|instance| instance.partition() != id);
         self.throttle.forget(id);
         self.breakers.forget(id);
+        self.groups.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

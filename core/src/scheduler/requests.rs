@@ -11,10 +11,12 @@ use crate::guard::Guard;
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use crate::inbox::{InboxEntry, Notice, Request, ordinal_of};
 use crate::instance::{Cause, Links, Origin, Part, State};
+use crate::limit_key::LimitKey;
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::scheduler::firing::{self, Firing};
+use crate::scheduler::groups::makes_room;
 use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
 
@@ -87,7 +89,7 @@ impl Inbox {
 impl Scheduler {
     /// Reads the inbox when there may be something in it, and room for it.
     pub(super) fn read_inbox(&mut self) {
-        if !self.inbox.is_signalled || self.inbox.is_being_read || !self.inbox.backlog.is_empty() || !self.takes_new_work() {
+        if !self.inbox.is_signalled || self.inbox.is_being_read || !self.inbox.backlog.is_empty() || !self.has_room_to_write() {
             return;
         }
         let partitions = self.owned_partitions();
@@ -128,9 +130,20 @@ impl Scheduler {
         while self.takes_new_work()
             && let Some(entry) = self.inbox.backlog.pop_front()
         {
-            if let Some(applied) = self.apply(entry) {
-                self.lanes.pending(applied.0).applied.push(applied);
-            }
+            self.apply_and_remove(entry);
+        }
+        // A memory that is full of instances which wait for their groups would wait for ever.
+        while self.has_room_to_write()
+            && let Some(index) = self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
+            && let Some(entry) = self.inbox.backlog.remove(index)
+        {
+            self.apply_and_remove(entry);
+        }
+    }
+
+    fn apply_and_remove(&mut self, entry: InboxEntry) {
+        if let Some(applied) = self.apply(entry) {
+            self.lanes.pending(applied.0).applied.push(applied);
         }
     }
 
@@ -189,6 +202,9 @@ impl Scheduler {
         let Request::Notice(notice) = &entry.request else { return Err(entry) };
         match notice {
             Notice::Chained { task, cause, hops, payload } => self.chained(&entry, *task, *cause, *hops, payload.clone()),
+            Notice::GroupAsk { group, instance, task, limits } => self.slot_asked_for(&entry, group, *instance, *task, *limits),
+            Notice::GroupGrant { instance, .. } => self.slot_granted(*instance),
+            Notice::GroupRelease { instance, .. } => self.slot_given_back(*instance),
         }
         Ok(())
     }
@@ -245,9 +261,12 @@ impl Scheduler {
         if before.policies.rate != definition.policies.rate {
             self.release_throttled(id);
         }
+        if before.policies.limit_key != definition.policies.limit_key {
+            self.count_anew(id);
+        }
         self.mark_task(id);
         self.arm_task(id);
-        self.fill_free_places(id);
+        self.fill_all_free_places(id);
     }
 
     /// A task is new to this owner.
@@ -270,9 +289,14 @@ impl Scheduler {
             after_edit(&definition, at, fired_until)
         };
         let in_progress = removed.map(|removed| removed.in_progress).unwrap_or_default();
-        let instances = (!in_progress.is_empty()).then(|| Box::new(TaskInstances { in_progress, ..TaskInstances::default() }));
+        let instances = (!in_progress.is_empty()).then(|| {
+            let mut instances = Box::<TaskInstances>::default();
+            in_progress.into_iter().for_each(|instance| instances.begin(None, instance));
+            instances
+        });
         let task = Task { version, definition, partition, next_fire, timer: None, fired_until, is_dirty: false, instances };
         self.tasks.insert(id, Box::new(task));
+        self.count_anew(id);
         self.mark_task(id);
         self.arm_task(id);
     }
@@ -294,8 +318,8 @@ impl Scheduler {
         self.disarm_task(id);
         // First those that wait: they are not to take the places of the others.
         let of_task = self.tasks[&id].instances.as_ref();
-        let all = of_task.into_iter().flat_map(|of| of.waiting.iter().chain(&of.delayed).chain(&of.in_progress));
-        let not_started: Vec<_> = all.copied().filter(|id| !self.instances[id].row.state.is_with_worker()).collect();
+        let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed.iter().copied()).chain(of.in_progress()));
+        let not_started: Vec<_> = all.filter(|id| !self.instances[id].row.state.is_with_worker()).collect();
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
         }
@@ -304,7 +328,7 @@ impl Scheduler {
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
         let fired_until = task.fired_until.max(fired.unwrap_or(Timestamp::MIN));
         self.lanes.pending(task.partition).removed_tasks.push((task.partition, id, fired_until));
-        let in_progress = task.instances.map(|of| of.in_progress).unwrap_or_default();
+        let in_progress = task.instances.map(|of| of.in_progress().collect()).unwrap_or_default();
         if self.removed.len() >= REMOVED_MAX {
             self.removed.retain(|_, removed| !removed.in_progress.is_empty());
         }
@@ -375,6 +399,8 @@ impl Scheduler {
             return;
         }
         let was_in_progress = live.row.state.is_in_progress();
+        let waited_for_group = live.row.waits_for_group().is_some();
+        let key = live.limit_key;
         live.change(State::Cancelled, cause, now).detail = detail;
         live.row.due_at = None;
         let task = live.row.task;
@@ -384,17 +410,17 @@ impl Scheduler {
         }
         self.mark_instance(id);
         self.tell_chained(id);
-        if was_created {
+        self.give_slot_back(id);
+        if was_created && !waited_for_group {
             self.forget_ready(id);
         }
         if was_in_progress {
             return self.leave_progress(id);
         }
         if let Some(instances) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
-            instances.waiting.retain(|waiting| *waiting != id);
-            instances.delayed.remove(&id);
+            instances.leave(key, id);
         }
-        self.fill_free_places(task);
+        self.fill_free_places(task, key);
         // A fixed delay waits for this one no longer.
         self.end_fixed_delay(id);
     }
@@ -406,10 +432,20 @@ impl Scheduler {
         self.lanes.pending(partition).occurrences.push((partition, occurrence));
     }
 
-    /// Cancels those behind a task's limit that `is_meant`.
-    pub(super) fn cancel_waiting(&mut self, task: TaskId, cause: Cause, is_meant: impl Fn(Origin) -> bool) {
+    /// Cancels those behind a task's limit, of one key or of all, that `is_meant`.
+    pub(super) fn cancel_waiting(
+        &mut self,
+        task: TaskId,
+        of_key: Option<Option<LimitKey>>,
+        cause: Cause,
+        is_meant: impl Fn(Origin) -> bool,
+    ) {
         let Some(instances) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
-        let waiting: Vec<_> = instances.waiting.iter().copied().filter(|id| is_meant(self.instances[id].row.origin)).collect();
+        let waiting: Vec<_> = match of_key {
+            None => instances.waiting().collect(),
+            Some(key) => instances.of(key).map(|of| of.waiting.iter().copied().collect()).unwrap_or_default(),
+        };
+        let waiting: Vec<_> = waiting.into_iter().filter(|id| is_meant(self.instances[id].row.origin)).collect();
         for id in waiting {
             self.cancel_instance(id, cause, None);
         }
@@ -417,9 +453,9 @@ impl Scheduler {
 
     /// A disabled task starts nothing of its own any more; what was asked for by hand stays.
     fn cancel_scheduled_waiting(&mut self, task: TaskId, cause: Cause) {
-        self.cancel_waiting(task, cause, |origin| !origin.is_by_hand());
+        self.cancel_waiting(task, None, cause, |origin| !origin.is_by_hand());
         let Some(instances) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
-        let created: Vec<_> = instances.in_progress.iter().copied().collect();
+        let created: Vec<_> = instances.in_progress().collect();
         for id in created {
             let row = &self.instances[&id].row;
             if row.state == State::Created && !row.origin.is_by_hand() {

@@ -353,6 +353,24 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
+/// Two tasks of a group that lets one run and begin now and then.
+fn group() -> Result<(), String> {
+    let mut world = World::settled(2);
+    for name in ["a", "b"] {
+        let mut definition = task(name, Trigger::Manual);
+        definition.group = Some(Arc::from("group"));
+        let rate = Some(punctual_core::rate::RateLimit { starts: 1, per: Millis(4_000) });
+        Arc::make_mut(&mut definition.policies).group = Some(punctual_core::definition::GroupLimits { max_running: Some(1), rate });
+        world.define(definition);
+        world.script(name, &[slow(3_000)]);
+        world.trigger(name, None);
+    }
+    world.run(2_500);
+    let running = world.began.len();
+    world.run(15_000);
+    ensure(running == 1 && world.began.len() == 2, "two began at once, or one never did")
+}
+
 const SCENARIOS: [(Guard, Scenario); 22] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
@@ -376,6 +394,7 @@ const SCENARIOS: [(Guard, Scenario); 22] = [
     (Guard::BreakerHolds, open_breaker),
     (Guard::RerunsWait, full_queue),
     (Guard::PartsUnderstood, worker_of_before),
+    (Guard::GroupLimit, group),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.

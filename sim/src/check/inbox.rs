@@ -71,6 +71,7 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
                 }
                 _ => trigger_without_effect(*id, *task, 1, &mut brought),
             },
+            EntryKind::Noticed { notice } => slot_without_effect(facts, place, notice),
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } => None,
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
@@ -117,6 +118,26 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
         }
     }
     None
+}
+
+/// A question for a slot makes one, a grant is in the row of an instance that has not ended, and what is given back is gone.
+fn slot_without_effect(facts: &Facts<'_>, place: usize, notice: &Notice) -> Option<String> {
+    let commit = &facts.commits[place];
+    let written = |instance: &InstanceId| commit.batch.slots.iter().rev().find(|write| write.instance == *instance);
+    match notice {
+        Notice::Chained { .. } => None,
+        // One that was given back in the same batch is gone.
+        Notice::GroupAsk { instance, .. } if written(instance).is_none() => Some(format!("instance {instance} has no slot")),
+        Notice::GroupGrant { instance, .. } => {
+            let row = facts.row_at(*instance, commit.record).filter(|row| !row.state.is_terminal())?;
+            let is_granted = row.links.as_ref().and_then(|links| links.slot.as_ref()).is_some_and(|slot| slot.is_granted);
+            (!is_granted).then(|| format!("instance {instance} doesn't have the slot that it was granted"))
+        }
+        Notice::GroupRelease { instance, .. } if written(instance).is_none_or(|write| write.slot.is_some()) => {
+            Some(format!("instance {instance} still has its slot"))
+        }
+        Notice::GroupAsk { .. } | Notice::GroupRelease { .. } => None,
+    }
 }
 
 fn rerun_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize, brought: &mut Brought<'_>) -> Option<String> {

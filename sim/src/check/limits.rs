@@ -1,15 +1,17 @@
 //! `limit.held`: how many instances of a task are in progress at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_core::ids::{TaskId, Version};
 use punctual_core::instance::Part;
 
-use crate::check::facts::{Facts, RowVersion};
+use crate::check::facts::{Facts, RowVersion, Task};
 use crate::check::{Case, Verdict};
 
 /// By the rows, no batch lets an instance begin (created, dispatched, running or retrying) beyond the highest `max_running` of these: the
 /// version that was in force before the batch, those that it brings into force, and the versions of the instances that it lets begin.
+///
+/// Where the limit has a key, or has had one, `key.held` judges it.
 ///
 /// So those that run when the limit is lowered may end, and none begins meanwhile.
 pub(super) fn held(facts: &Facts<'_>) -> Verdict {
@@ -47,9 +49,11 @@ struct Change {
 
 fn changes(facts: &Facts<'_>) -> Vec<Change> {
     let mut events = Vec::new();
+    let has_key = |task: &Task<'_>| task.edits.iter().any(|edit| edit.definition.is_some_and(|of| of.policies.limit_key.is_some()));
+    let keyed: BTreeSet<TaskId> = facts.tasks.iter().filter(|task| has_key(task)).map(|task| task.id).collect();
     let is_in_progress = |version: &RowVersion<'_>| i64::from(version.row.state.is_in_progress());
     // What an instance was divided into counts with it, as one.
-    for (index, version) in facts.versions.iter().enumerate().filter(|(_, version)| version.row.part == Part::WHOLE) {
+    for (index, version) in facts.versions.iter().enumerate().filter(|(_, version)| version.row.part == Part::WHOLE && !keyed.contains(&version.row.task)) {
         let before = version.before.map_or(0, |before| is_in_progress(&facts.versions[before]));
         let change = is_in_progress(version) - before;
         if change == 0 {

@@ -31,6 +31,7 @@ mod clock;
 mod effects;
 mod facts;
 mod fires;
+mod groups;
 mod heal;
 mod inbox;
 mod leases;
@@ -138,6 +139,9 @@ pub const CATALOGUE: &[Property] = &[
     property("map.complete", "a list has each of its items run once, and is reduced when all have succeeded", parts::mapped),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
+    property("group.held", "no instance of a group begins beyond the group's limit, whoever owns it", groups::held),
+    property("group.no_leak", "when all is well again, a group keeps no slot of what has ended", groups::no_leak),
+    property("key.held", "no instance starts beyond the limit of its key", groups::key_held),
     property("route.fits", "a handler begins on a worker that has what its task asks for", queueing::fits),
     property("misfire.by_policy", "what becomes of missed fire times is what the policy says", misfires::by_policy),
     property("heal.converges", "when all is well again, everything comes to its end", stuck::converges),

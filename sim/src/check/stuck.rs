@@ -16,6 +16,7 @@ use crate::plan::FaultKind;
 /// - it was dispatched, or became ready, less than [`SETTLE_MS`] and its handler's longest run before the end;
 /// - it is not due yet, or became due less than [`SETTLE_MS`] before the end;
 /// - it waits behind its task's limit and one of the task's instances in progress is not stuck;
+/// - it waits for a slot of its group and one of the instances that have one is not stuck;
 /// - it is ready and workers are being kept busy with its own partition's older ones: one of those was dispatched in the last
 ///   [`SETTLE_MS`];
 /// - it is ready and the workers have no room: in the last [`SETTLE_MS`] their slots were taken for [`FULL_PER_MILLE`] of the time or more,
@@ -42,11 +43,17 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
     let worked_off = worked_off(facts, recent);
     let is_full = is_full(facts, &longest, recent);
     let mut behind_limits: Vec<(&Instance, &InstanceRow)> = Vec::new();
+    let mut behind_groups: Vec<(&Instance, &InstanceRow)> = Vec::new();
     let mut moving: BTreeSet<TaskId> = BTreeSet::new();
+    let mut moving_groups: BTreeSet<&str> = BTreeSet::new();
     for instance in &facts.instances {
         let Some(row) = instance.last.map(|last| facts.versions[last].row).filter(|row| !row.state.is_terminal()) else { continue };
         let since = stands_since(facts, instance);
         let is_due_late = |due_at: Timestamp| due_at.saturating_add(Millis(SETTLE_MS)) >= now;
+        if row.waits_for_group().is_some() && since < recent {
+            behind_groups.push((instance, row));
+            continue;
+        }
         let is_moving = match row.state {
             State::Waiting if row.due_at.is_none() => {
                 behind_limits.push((instance, row));
@@ -61,8 +68,15 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
         };
         if is_moving {
             moving.insert(row.task);
+            moving_groups.extend(row.links.as_ref().and_then(|links| links.slot.as_ref()).map(|slot| &*slot.group));
         } else {
             stuck(facts, instance, row, since, case);
+        }
+    }
+    for (instance, row) in behind_groups {
+        match row.waits_for_group().is_some_and(|group| moving_groups.contains(&**group)) {
+            true => _ = moving.insert(row.task),
+            false => stuck(facts, instance, row, stands_since(facts, instance), case),
         }
     }
     for (instance, row) in behind_limits {

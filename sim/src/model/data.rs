@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use punctual_core::batch::{Batch, Output, Reference};
+use punctual_core::batch::{Batch, GroupSlot, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
@@ -163,6 +163,8 @@ pub struct Data {
     pub occurrences: Vec<Occurrence>,
     /// What the ends of tasks make fire, by the task that ends and the one that fires.
     pub references: BTreeMap<(TaskId, TaskId), Reference>,
+    /// Slots of groups, by the group's partition and their instances.
+    pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
     /// What attempts wrote.
     pub outputs: BTreeMap<(InstanceId, u32), Output>,
     keys: BTreeMap<Arc<str>, (Request, InboxId)>,
@@ -383,6 +385,12 @@ impl Data {
         self.occurrences.extend(batch.occurrences.iter().cloned());
         for message in &batch.messages {
             self.put_entry(message.partition, &message.by, Request::Notice(message.notice.clone()), message.at);
+        }
+        for write in &batch.slots {
+            match &write.slot {
+                Some(slot) => _ = self.slots.insert((write.partition, write.instance), slot.clone()),
+                None => _ = self.slots.remove(&(write.partition, write.instance)),
+            }
         }
         for id in &batch.applied {
             self.inbox.remove(id);

@@ -42,7 +42,13 @@ impl Data {
         });
         let references = self.references.values();
         let own = references.filter(|reference| self.partition_of(&self.names_of[&reference.from]) == partition);
-        Snapshot { tasks: tasks.collect(), instances: live.collect(), references: own.cloned().collect() }
+        let slots = self.slots.values().filter(|slot| slot.partition == partition);
+        Snapshot {
+            tasks: tasks.collect(),
+            instances: live.collect(),
+            references: own.cloned().collect(),
+            slots: slots.cloned().collect(),
+        }
     }
 
     pub(crate) fn read_inbox(

@@ -486,11 +486,11 @@ impl World {
 
     fn call(&mut self, place: usize) {
         let plan = self.the_play().plan.clone();
-        let Call { what, .. } = &plan.calls[place];
+        let Call { what, at_ms } = &plan.calls[place];
         let of_task = |task: usize| calls::name_of(&plan, task);
         let wanted = match what {
             CallKind::Trigger { task, delay_ms, key } => {
-                let submissions = vec![Submission { key: None, payload: None, delay: delay_ms.map(Millis) }];
+                let submissions = vec![calls::submission(&plan, *task, *at_ms, delay_ms.map(Millis))];
                 let name = of_task(*task);
                 Wanted::Trigger { task: name, key: key.as_deref().map(Arc::from), submissions }
             }

@@ -49,7 +49,7 @@ impl Caller {
     async fn make(&self, call: Call) {
         match call.what {
             CallKind::Trigger { task, delay_ms, key } => {
-                let submissions = vec![Submission { key: None, payload: None, delay: delay_ms.map(Millis) }];
+                let submissions = vec![calls::submission(&self.env.plan, task, call.at_ms, delay_ms.map(Millis))];
                 let name = self.name(task);
                 let key = key.map(Arc::from);
                 // A call whose answer was lost is made again only where a key makes it the same call.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Message, Output, Renewal, TaskWrite};
+use punctual_core::batch::{AttemptOutput, Batch, GroupSlot, InstanceUpdate, LeaseCheck, Message, Output, Renewal, SlotWrite, TaskWrite};
+use punctual_core::definition::GroupLimits;
 use punctual_core::ids::{Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Notice, Request, Submission, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, Links, Origin, Part as FiringPart, State, Transition};
@@ -100,6 +101,8 @@ pub(crate) enum Part {
     Occurrence { task: usize, slot: i64, outcome: usize },
     Output { instance: usize, attempt: u32, text: usize },
     Message { task: usize, hops: u32, payload: Option<usize> },
+    /// A group's slot: 0, it goes; 1, it waits; 2, it is granted.
+    Slot { instance: u64, group: usize, becomes: u8 },
 }
 
 /// What is wrong with a batch.
@@ -154,6 +157,7 @@ fn any_part() -> impl Strategy<Value = Part> {
                 Part::Insert { task, slot, ordinal, run, shard, version, state, key: key.filter(|_| shard.is_none()) }
             }),
         1 => (task.clone(), 0..9_u32, key).prop_map(|(task, hops, payload)| Part::Message { task, hops, payload }),
+        1 => (1..4_u64, 0..TEXTS.len(), 0..3_u8).prop_map(|(instance, group, becomes)| Part::Slot { instance, group, becomes }),
         4 => (any::<usize>(), 0..State::ALL.len(), any::<bool>())
             .prop_map(|(instance, state, new_fence)| Part::Update { instance, state, new_fence }),
         4 => (1..20_usize).prop_map(Part::ApplyEntries),
@@ -439,6 +443,16 @@ impl World {
                 let (cause, payload) = (InstanceId::new(from, 7), payload.map(|text| TEXTS[text].into()));
                 let notice = Notice::Chained { task, cause, hops, payload };
                 batch.messages.push(Message { partition, from, at: self.now, by: "an owner".into(), notice });
+            }
+            Part::Slot { instance, group, becomes } => {
+                let Some(partition) = self.believed[index].keys().next().copied() else { return };
+                let (group, task, place): (Arc<str>, _, _) = (TEXTS[group].into(), TaskId(instance), InboxId(u64::from(becomes)));
+                let instance = InstanceId::new(PartitionId(1), instance);
+                let limits = GroupLimits { max_running: (becomes == 1).then_some(7), rate: None };
+                let notice = Notice::GroupAsk { group: group.clone(), instance, task, limits };
+                batch.messages.push(Message { partition: PartitionId(1), from: partition, at: self.now, by: "an owner".into(), notice });
+                let slot = GroupSlot { partition, group, instance, task, place, limits, is_granted: becomes == 2 };
+                batch.slots.push(SlotWrite { partition, instance, slot: (becomes > 0).then_some(slot) });
             }
             Part::Output { instance, attempt, text } => {
                 let Some(row) = self.instance(instance) else { return };

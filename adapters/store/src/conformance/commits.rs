@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use punctual_core::batch::{AttemptOutput, Batch, CommitOutcome, Output, TaskWrite};
+use punctual_core::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, Message, Output, SlotWrite, TaskWrite};
+use punctual_core::definition::GroupLimits;
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
+use punctual_core::inbox::{Notice, Request};
 use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
+use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Store};
 
@@ -429,4 +432,54 @@ pub async fn a_batch_that_knows_of_too_many_or_too_few_commits_is_refused<F: Fac
     refused(&store, none, "has 1 commits, not -1").await;
     again.leases.iter_mut().for_each(|lease| lease.commit_seq -= 1);
     commit(&store, again).await;
+}
+
+fn slot(instance: InstanceId, place: u64, is_granted: bool) -> GroupSlot {
+    let limits = GroupLimits { max_running: Some(3), rate: Some(RateLimit { starts: 5, per: Millis(700) }) };
+    GroupSlot { partition: P, group: "clé".into(), instance, task: T, place: InboxId(place), limits, is_granted }
+}
+
+fn put(slot: &GroupSlot) -> SlotWrite {
+    SlotWrite { partition: slot.partition, instance: slot.instance, slot: Some(slot.clone()) }
+}
+
+/// Asked for, granted and given back; what is asked of others and answered comes through the inbox as it was.
+pub async fn slots_of_groups_are_written_with_the_batch_and_read_with_their_partition<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let [one, two] = [7, 8].map(|number| InstanceId::new(PartitionId(5), number));
+    let mut batch = owner.batch();
+    batch.slots = vec![put(&slot(one, 1, false)), put(&slot(two, 2, false))];
+    let notices = [
+        Notice::GroupAsk { group: "clé".into(), instance: one, task: T, limits: slot(one, 1, false).limits },
+        Notice::GroupGrant { task: T, instance: one },
+        Notice::GroupRelease { group: "clé".into(), instance: two },
+    ];
+    let message = |notice: &Notice| Message { partition: PartitionId(5), from: P, at: START, by: "clé".into(), notice: notice.clone() };
+    batch.messages = notices.iter().map(message).collect();
+    commit(&store, batch).await;
+    assert_eq!(store.snapshot(P).await.expect("a snapshot").slots, [slot(one, 1, false), slot(two, 2, false)]);
+    assert_eq!(store.snapshot(PartitionId(5)).await.expect("a snapshot").slots, []);
+    let page = store.read_inbox(vec![PartitionId(5)], InboxId(0), 10).await.expect("a page");
+    let read: Vec<_> = page.entries.into_iter().map(|entry| entry.request).collect();
+    assert_eq!(read, notices.map(Request::Notice));
+    let mut batch = owner.batch();
+    let gone = SlotWrite { partition: P, instance: two, slot: None };
+    batch.slots = vec![put(&slot(one, 1, true)), gone.clone()];
+    commit(&store, batch).await;
+    assert_eq!(store.snapshot(P).await.expect("a snapshot").slots, [slot(one, 1, true)]);
+    let mut batch = owner.batch();
+    batch.slots = vec![gone];
+    commit(&store, batch).await;
+    assert_eq!(store.snapshot(P).await.expect("a snapshot").slots, [slot(one, 1, true)], "what is gone may go again");
+}
+
+/// Nothing of the batch is there.
+pub async fn a_slot_of_a_partition_not_relied_on_is_refused<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let mut batch = owner.batch_on(&[PartitionId(1)]);
+    batch.slots = vec![put(&slot(InstanceId::new(PartitionId(1), 7), 1, false))];
+    owner.refused(&store, batch, "partition 2").await;
+    assert_eq!(store.snapshot(P).await.expect("a snapshot").slots, []);
 }

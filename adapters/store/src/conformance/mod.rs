@@ -79,6 +79,8 @@ macro_rules! conformance_tests {
             an_output_that_is_written_again_takes_the_place_of_the_first
             a_snapshot_has_what_is_live_with_the_definition_it_runs_by
             a_removed_task_leaves_the_snapshot
+            slots_of_groups_are_written_with_the_batch_and_read_with_their_partition
+            a_slot_of_a_partition_not_relied_on_is_refused
         });
         $crate::conformance_tests!(@cases $factory, $block_on, inbox {
             entries_come_in_order_up_to_the_limit_and_stay_until_applied

@@ -155,6 +155,7 @@ impl Writer<'_> {
         self.put_tasks(&mut script);
         self.put_occurrences(&mut script);
         self.put_outputs(&mut script, &fire_times);
+        self.put_slots(&mut script);
         let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
         let mut sequences = FxHashMap::default();
@@ -192,6 +193,9 @@ impl Writer<'_> {
         }
         for write in &batch.tasks {
             covered.check(write.partition, || format!("task {}", write.task)).map_err(Stop::Refused)?;
+        }
+        for write in &batch.slots {
+            covered.check(write.partition, || format!("the slot of instance {}", write.instance)).map_err(Stop::Refused)?;
         }
         for message in &batch.messages {
             covered.check(message.from, || format!("a message to partition {}", message.partition)).map_err(Stop::Refused)?;
@@ -465,6 +469,18 @@ impl Writer<'_> {
             },
         );
         script.put_all(Expected::Any, inserts);
+    }
+
+    fn put_slots(&self, script: &mut Script) {
+        let slots = self.batch.slots.iter().filter_map(|write| Some((write, write.slot.as_ref()?)));
+        let head = "INSERT INTO group_slots (`partition`, instance, body) VALUES ";
+        let puts = statements(head, slots, " ON DUPLICATE KEY UPDATE body = VALUES(body)", |values, (write, slot)| {
+            values.unsigned(write.partition.0).unsigned(write.instance.0).bytes(&codec::pack_slot(slot));
+        });
+        script.put_all(Expected::Any, puts);
+        let gone = self.batch.slots.iter().filter(|write| write.slot.is_none());
+        let table = Many { table: "group_slots", uses: &[Use::Match("partition"), Use::Match("instance")] };
+        script.put_all(Expected::Any, table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()));
     }
 
     /// Writes inbox entries of others. The last thing before COMMIT, and on its own: from here on nobody else writes entries, see the catalog

@@ -39,8 +39,27 @@ pub(crate) async fn snapshot(
     let mut snapshot = Snapshot::default();
     read_tasks(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
+    read_slots(session, partition, &mut snapshot).await?;
     snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
     Ok(snapshot)
+}
+
+async fn read_slots(session: &mut Session, partition: PartitionId, snapshot: &mut Snapshot) -> Result<(), Failure> {
+    let mut from = 0_u64;
+    loop {
+        let sql = format!(
+            "SELECT instance, body FROM group_slots WHERE `partition` = {partition} AND instance >= {from} ORDER BY instance LIMIT {PAGE_ROWS}"
+        );
+        let found = session.rows(sql).await?;
+        for row in &found {
+            let instance = InstanceId(row.try_get(0)?);
+            from = instance.0 + 1;
+            snapshot.slots.push(codec::slot(partition, instance, row.try_get::<&[u8], _>(1)?)?);
+        }
+        if found.len() < PAGE_ROWS {
+            return Ok(());
+        }
+    }
 }
 
 /// What the ends of tasks make fire, of those tasks that `which` says in SQL.

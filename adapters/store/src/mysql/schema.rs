@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -214,6 +214,14 @@ const V2: &[&str] = &[
         KEY task_references_by_target (target)
     ) ENGINE = InnoDB",
 ];
+
+// Slots of groups, by the group's partition, whose owner reads them.
+const V3: &[&str] = &["CREATE TABLE IF NOT EXISTS group_slots (
+        `partition` SMALLINT UNSIGNED NOT NULL,
+        instance BIGINT UNSIGNED NOT NULL,
+        body LONGBLOB NOT NULL,
+        PRIMARY KEY (`partition`, instance)
+    ) ENGINE = InnoDB"];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

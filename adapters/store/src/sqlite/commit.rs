@@ -94,6 +94,7 @@ impl Writer<'_> {
         self.write_tasks(batch)?;
         self.write_occurrences(batch)?;
         self.write_outputs(batch)?;
+        self.write_slots(batch)?;
         self.write_messages(batch)?;
         self.remove_applied(batch)
     }
@@ -221,6 +222,23 @@ impl Writer<'_> {
                 written.output.dropped.cast_signed(),
                 &*written.output.bytes
             ])?;
+        }
+        Ok(())
+    }
+
+    fn write_slots(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut put = self.connection.prepare_cached(
+            "INSERT INTO group_slots (partition, instance, body) VALUES (?1, ?2, ?3)
+             ON CONFLICT (partition, instance) DO UPDATE SET body = excluded.body",
+        )?;
+        let mut remove = self.connection.prepare_cached("DELETE FROM group_slots WHERE partition = ?1 AND instance = ?2")?;
+        for write in &batch.slots {
+            self.check_covered(write.partition, || format!("the slot of instance {}", write.instance))?;
+            let (partition, instance) = (write.partition.0, write.instance.0.cast_signed());
+            match &write.slot {
+                Some(slot) => put.execute(params![partition, instance, codec::pack_slot(slot)])?,
+                None => remove.execute(params![partition, instance])?,
+            };
         }
         Ok(())
     }

@@ -11,8 +11,10 @@ use punctual_driver::ports::InboxPage;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Decode;
+use crate::codec;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
 use crate::sqlite::catalog::references;
+use crate::sqlite::error::malformed;
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, instance_columns, text, unsigned};
 
 /// Reads what a new owner needs of a partition, all of it as of one moment.
@@ -46,6 +48,13 @@ pub(crate) fn snapshot(
     }
 
     snapshot.references = references(&connection, partition, None)?;
+
+    let mut slots = connection.prepare_cached("SELECT instance, body FROM group_slots WHERE partition = ?1 ORDER BY instance")?;
+    let mut found = slots.query([partition.0])?;
+    while let Some(row) = found.next()? {
+        let slot = codec::slot(partition, InstanceId(unsigned(row, 0)?), row.get_ref(1)?.as_blob()?);
+        snapshot.slots.push(slot.map_err(|what| malformed(1, what))?);
+    }
 
     let mut instances = connection.prepare_cached(concat!(
         "SELECT ",

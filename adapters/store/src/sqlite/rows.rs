@@ -145,8 +145,7 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
-    use punctual_core::instance::{MapPhase, MapProgress};
-    use punctual_core::instance::{Cause, Links, Origin, State, Transition};
+    use punctual_core::instance::{Cause, Links, MapPhase, MapProgress, Origin, SlotLink, State, Transition};
     use rusqlite::Connection;
 
     use super::*;
@@ -160,9 +159,9 @@ mod tests {
             origin in proptest::sample::select(&Origin::ALL[..]),
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
-            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
             (carried, is_for_worker, again) in (any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
             map in any::<Option<(u32, u64)>>(),
+            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32, Option<(String, bool)>)>()),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -172,9 +171,11 @@ mod tests {
                 ordinal,
                 run,
                 part: Part(part),
-                links: links.map(|(parent, shards, key, cause, hops)| {
+                links: links.map(|(parent, shards, key, cause, hops, slot)| {
+                    let map = map.map(|(made, result_bytes)| MapProgress { phase: MapPhase::Items, made, result_bytes });
+                    let slot = slot.map(|(group, is_granted): (String, bool)| SlotLink { group: group.into(), is_granted });
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops, carried, is_for_worker, again: again.map(Box::new), map: map.map(|(made, result_bytes)| Box::new(MapProgress { phase: MapPhase::Items, made, result_bytes })) })
+                    Box::new(Links { parent, shards, shard_key, cause, hops, carried, is_for_worker, again: again.map(Box::new), map: map.map(Box::new), slot })
                 }),
                 result: result.map(Into::into),
                 origin,

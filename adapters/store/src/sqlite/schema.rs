@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -175,6 +175,16 @@ CREATE TABLE task_references (
     PRIMARY KEY (partition, task, target)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX task_references_by_target ON task_references (target);
+";
+
+// Slots of groups, by the group's partition, whose owner reads them.
+const V5: &str = "
+CREATE TABLE group_slots (
+    partition INTEGER NOT NULL,
+    instance INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (partition, instance)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which
