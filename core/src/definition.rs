@@ -40,6 +40,8 @@ pub struct TaskDefinition {
     pub routing: Option<Arc<Routing>>,
     /// What its attempts depend on, by a name that tasks share: they share its circuit breaker. `None`: no breaker holds it.
     pub downstream: Option<Arc<str>>,
+    /// A label that tasks share, by which people address them together. `None`: it has none.
+    pub group: Option<Arc<str>>,
 }
 
 impl TaskDefinition {
@@ -58,6 +60,7 @@ impl TaskDefinition {
             level: limits::LEVEL_DEFAULT,
             routing: None,
             downstream: None,
+            group: None,
         }
     }
 }

@@ -61,11 +61,13 @@ pub enum Guard {
     BreakerHolds,
     /// What is to run once more waits also behind a queue that is full.
     RerunsWait,
+    /// Nothing of a paused task starts.
+    PauseHolds,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 27] = [
+    pub const ALL: [Guard; 28] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -93,6 +95,7 @@ impl Guard {
         Guard::RetryBudget,
         Guard::BreakerHolds,
         Guard::RerunsWait,
+        Guard::PauseHolds,
     ];
 }
 

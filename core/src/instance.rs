@@ -4,7 +4,7 @@
 //! waiting -> created -> dispatched -> running -> succeeded
 //!               ^            |           |-----> retrying -> created     (after backoff, under a higher fence)
 //!               |            '-----------'-----> failed | timed_out | dead_lettered | cancelled
-//! waiting -> skipped | cancelled
+//! waiting, created -> skipped | cancelled
 //! ```
 //!
 //! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have.
@@ -79,8 +79,9 @@ impl State {
     pub const fn may_become(self, next: State) -> bool {
         use State::*;
         match self {
-            Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Running | Succeeded | Cancelled),
+            // One that is put off goes on waiting.
+            Waiting => matches!(next, Waiting | Created | Skipped | Cancelled),
+            Created => matches!(next, Dispatched | Running | Succeeded | Skipped | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Retrying => matches!(next, Created | Succeeded | Cancelled),
@@ -168,11 +169,17 @@ pub enum Cause {
     RetryBudgetExhausted,
     /// Somebody asked for it to run once more.
     RerunRequested,
+    /// Somebody put it off, or forward.
+    Rescheduled,
+    /// Somebody wanted it left out.
+    SkipRequested,
+    /// Somebody killed it.
+    KillRequested,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 30] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -200,6 +207,9 @@ impl Cause {
         Cause::NotRetried,
         Cause::RetryBudgetExhausted,
         Cause::RerunRequested,
+        Cause::Rescheduled,
+        Cause::SkipRequested,
+        Cause::KillRequested,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -232,6 +242,9 @@ impl Cause {
             Cause::NotRetried => "not_retried",
             Cause::RetryBudgetExhausted => "retry_budget_exhausted",
             Cause::RerunRequested => "rerun_requested",
+            Cause::Rescheduled => "rescheduled",
+            Cause::SkipRequested => "skip_requested",
+            Cause::KillRequested => "kill_requested",
         }
     }
 }
@@ -452,7 +465,7 @@ mod tests {
         for from in State::ALL {
             for to in State::ALL {
                 assert!(!(from.is_terminal() && from.may_become(to)), "{from:?} -> {to:?}");
-                assert!(!from.may_become(from), "{from:?} to itself is no transition");
+                assert!(from == State::Waiting || !from.may_become(from), "{from:?} to itself is no transition");
             }
             assert_eq!(State::from_name(from.name()), Some(from));
         }

@@ -19,6 +19,7 @@ pub mod instance;
 pub mod limits;
 pub mod misfire;
 pub mod occurrence;
+pub mod pause;
 pub mod probe;
 pub mod protocol;
 pub mod rate;

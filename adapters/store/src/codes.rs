@@ -4,6 +4,7 @@
 use punctual_core::definition::ChainOn;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
+use punctual_driver::ports::AuditAction;
 
 /// A closed set of values with a number each.
 pub(crate) trait Coded: Sized {
@@ -76,6 +77,9 @@ coded!(Cause {
     NotRetried = 24,
     RetryBudgetExhausted = 25,
     RerunRequested = 26,
+    Rescheduled = 33,
+    SkipRequested = 34,
+    KillRequested = 35,
 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
@@ -94,6 +98,23 @@ coded!(Outcome {
     BlackedOut = 8,
     ExcludedDay = 9,
     ChainTooLong = 10,
+    Paused = 11,
+});
+
+coded!(AuditAction {
+    Create = 0,
+    Change = 1,
+    Remove = 2,
+    Trigger = 3,
+    Cancel = 4,
+    Kill = 5,
+    Skip = 6,
+    Rerun = 7,
+    Pause = 8,
+    Resume = 9,
+    Discard = 10,
+    CancelTrigger = 11,
+    Reschedule = 12,
 });
 
 /// The first state code that is terminal.
@@ -120,6 +141,9 @@ mod tests {
         }
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
+        }
+        for action in AuditAction::ALL {
+            assert_eq!(AuditAction::from_code(action.code()), Some(action));
         }
         assert_eq!(State::from_code(11), None);
         for on in ChainOn::ALL {

@@ -133,6 +133,9 @@ impl Scheduler {
         if !self.tasks.get(&id).is_some_and(|task| self.is_owned(task.partition)) {
             return;
         }
+        if self.is_parked(id) {
+            return;
+        }
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let late = match task.timer.take() {
             Some(Armed::Loop(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
@@ -372,9 +375,9 @@ impl Scheduler {
         let (in_progress, waiting) = of_task.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
         let admission = admit(policy, in_progress, waiting);
         let oldest = of_task.and_then(|of| of.in_progress.first().copied());
-        let task = live.row.task;
+        let (task, ordinal) = (live.row.task, live.row.ordinal);
         if let Some(of_task) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
-            of_task.delayed.remove(&id);
+            of_task.delayed.remove(&ordinal);
         }
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         match admission {

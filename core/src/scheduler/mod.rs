@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
+//! others in `chains`, shards in `parts`, what people have paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
 //! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
@@ -20,10 +20,12 @@ mod assigning;
 mod attempts;
 mod breakers;
 mod chains;
+mod changes;
 mod commit;
 mod firing;
 mod ownership;
 mod parts;
+mod pauses;
 mod requests;
 mod reruns;
 mod throttle;
@@ -57,6 +59,7 @@ use chains::References;
 use commit::Lanes;
 use ownership::{Membership, NewPartition, Partition};
 use parts::Parts;
+use pauses::Pauses;
 use throttle::Throttle;
 pub use workers::WorkerView;
 use workers::Workers;
@@ -319,8 +322,8 @@ struct TaskInstances {
     in_progress: BTreeSet<InstanceId>,
     /// Behind the limit.
     waiting: VecDeque<InstanceId>,
-    /// Manual ones that are not due yet.
-    delayed: BTreeSet<InstanceId>,
+    /// Manual ones that are not due yet, by their ordinals.
+    delayed: BTreeMap<u64, InstanceId>,
 }
 
 impl TaskInstances {
@@ -427,6 +430,7 @@ pub struct Scheduler {
     parts: FxHashMap<InstanceId, Parts>,
     /// Of the tasks whose ends make others fire.
     references: FxHashMap<TaskId, References>,
+    pauses: Pauses,
     ready: ReadyQueue,
     workers: Workers,
     breakers: Breakers,
@@ -473,6 +477,7 @@ impl Scheduler {
             instances: FxHashMap::default(),
             parts: FxHashMap::default(),
             references: FxHashMap::default(),
+            pauses: Pauses::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
             breakers: Breakers::default(),

@@ -458,6 +458,7 @@ impl Scheduler {
         // An edit that nobody has applied yet may have been made before the cursors come.
         self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
         self.take_up_references(id, snapshot.references);
+        self.take_up_pauses(id, snapshot.pauses);
         let (mut interrupted, mut is_takeover) = (false, false);
         let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
@@ -525,7 +526,7 @@ impl Scheduler {
                 of_task.in_progress.insert(id);
             }
             Some(of_task) if is_delayed => {
-                of_task.delayed.insert(id);
+                of_task.delayed.insert(row.ordinal, id);
             }
             Some(of_task) => of_task.waiting.push_back(id),
             None if state.is_in_progress() => {
@@ -605,6 +606,7 @@ impl Scheduler {
             instance.partition() != id
         });
         self.ready.retain(|instance| instance.partition() != id);
+        self.pauses.forget(id);
         self.throttle.forget(id);
         self.breakers.forget(id);
         self.workers.forget(|instance| instance.partition() == id);

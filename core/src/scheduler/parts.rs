@@ -125,10 +125,10 @@ impl Scheduler {
     }
 
     /// Cancels all parts of an instance that have not ended; it ends when they have.
-    pub(super) fn cancel_parts(&mut self, whole: InstanceId) {
+    pub(super) fn cancel_parts(&mut self, whole: InstanceId, cause: Cause) {
         let Some(parts) = self.parts.get(&whole) else { return };
         for part in parts.unfinished.clone() {
-            self.cancel_instance(part, Cause::ParentEnded, None);
+            self.cancel_instance(part, cause, None);
         }
     }
 }

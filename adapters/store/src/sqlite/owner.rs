@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::Decode;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
 use crate::sqlite::catalog::references;
+use crate::sqlite::people::pauses_of;
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, instance_columns, text, unsigned};
 
 /// Reads what a new owner needs of a partition, all of it as of one moment.
@@ -42,6 +43,7 @@ pub(crate) fn snapshot(
     }
 
     snapshot.references = references(&connection, partition, None)?;
+    snapshot.pauses = pauses_of(&connection, partition)?;
 
     let mut instances = connection.prepare_cached(concat!(
         "SELECT ",
