@@ -25,6 +25,7 @@ use crate::wire::MANUAL;
 pub(crate) struct Defaults {
     pub(crate) description: Option<String>,
     pub(crate) owner: Option<String>,
+    pub(crate) group: Option<String>,
     pub(crate) enabled: bool,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) after: Vec<After>,
@@ -32,6 +33,7 @@ pub(crate) struct Defaults {
     pub(crate) timing: Timing,
     pub(crate) handler: Option<Handler>,
     pub(crate) payload: Option<String>,
+    pub(crate) payload_schema: Option<serde_json::Value>,
     pub(crate) misfire: Misfire,
     pub(crate) concurrency: Concurrency,
     pub(crate) shards: Shards,
@@ -51,6 +53,7 @@ impl Default for Defaults {
         Defaults {
             description: None,
             owner: None,
+            group: None,
             enabled: true,
             trigger: None,
             after: Vec::new(),
@@ -58,6 +61,7 @@ impl Default for Defaults {
             timing: Timing::default(),
             handler: None,
             payload: None,
+            payload_schema: None,
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
@@ -111,12 +115,14 @@ impl Cursor<'_> {
             name: name.unwrap_or_else(|| "unnamed".to_owned()),
             description: filled.description,
             owner: filled.owner,
+            group: filled.group,
             enabled: filled.enabled,
             timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
             after: filled.after,
             handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
             payload: filled.payload,
+            payload_schema: filled.payload_schema,
             misfire: filled.misfire,
             concurrency: filled.concurrency,
             shards: filled.shards,
@@ -141,6 +147,9 @@ impl Cursor<'_> {
             self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
                 "description" => cursor.put_some(node, &mut to.description),
                 "owner" => cursor.put_some(node, &mut to.owner),
+                // Nothing takes back what the defaults say.
+                "group" if node.is_null() => to.group = None,
+                "group" => cursor.put_some(node, &mut to.group),
                 "enabled" => put(cursor.truth(node), &mut to.enabled),
                 "trigger" => {
                     to.trigger = cursor.trigger(node, &mut to.cron_options, &mut to.timing, is_defaults);
@@ -150,6 +159,7 @@ impl Cursor<'_> {
                 "http" => to.handler = cursor.http(node).map(Handler::Http),
                 "handler" => to.handler = cursor.custom_handler(node).map(Handler::Custom),
                 "payload" => to.payload = cursor.payload(node),
+                "payload_schema" => to.payload_schema = cursor.payload_schema(node),
                 "misfire" => cursor.misfire(node, &mut to.misfire),
                 "concurrency" => cursor.concurrency(node, &mut to.concurrency),
                 "shards" => put(cursor.shards(node), &mut to.shards),
@@ -287,6 +297,13 @@ impl Cursor<'_> {
                 value.to_string()
             }),
         }
+    }
+
+    fn payload_schema(&mut self, node: &Node) -> Option<serde_json::Value> {
+        if node.is_null() {
+            return None;
+        }
+        self.json(node)
     }
 
     fn command(&mut self, node: &Node) -> Option<CommandConfig> {

@@ -25,6 +25,8 @@ struct Wire {
     description: Option<String>,
     #[serde(default)]
     owner: Option<String>,
+    #[serde(default)]
+    group: Option<String>,
     #[serde(default = "yes")]
     enabled: bool,
     trigger: Timed,
@@ -38,6 +40,8 @@ struct Wire {
     handler: Option<CustomHandler>,
     #[serde(default)]
     payload: Option<String>,
+    #[serde(default)]
+    payload_schema: Option<serde_json::Value>,
     #[serde(default)]
     misfire: Misfire,
     #[serde(default)]
@@ -79,12 +83,14 @@ impl<'de> Deserialize<'de> for TaskSpec {
             name: wire.name,
             description: wire.description,
             owner: wire.owner,
+            group: wire.group,
             enabled: wire.enabled,
             trigger: wire.trigger.trigger,
             timing: wire.trigger.timing,
             after: wire.after,
             handler,
             payload: wire.payload,
+            payload_schema: wire.payload_schema,
             misfire: wire.misfire,
             concurrency: wire.concurrency,
             shards: wire.shards,
@@ -106,6 +112,7 @@ impl Serialize for TaskSpec {
         map.serialize_entry("name", &self.name)?;
         differing(&mut map, "description", &self.description, &None)?;
         differing(&mut map, "owner", &self.owner, &None)?;
+        differing(&mut map, "group", &self.group, &None)?;
         differing(&mut map, "enabled", &self.enabled, &true)?;
         map.serialize_entry("trigger", &TriggerText { trigger: &self.trigger, timing: &self.timing })?;
         differing(&mut map, "after", &self.after, &Vec::new())?;
@@ -115,6 +122,7 @@ impl Serialize for TaskSpec {
             Handler::Custom(custom) => map.serialize_entry("handler", custom)?,
         }
         differing(&mut map, "payload", &self.payload, &None)?;
+        differing(&mut map, "payload_schema", &self.payload_schema, &None)?;
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
         differing(&mut map, "shards", &self.shards, &Shards::None)?;

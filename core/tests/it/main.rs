@@ -5,6 +5,7 @@
 mod behaviours;
 mod bursts;
 mod chains;
+mod changes;
 mod commits;
 mod desk;
 mod failures;
@@ -12,6 +13,7 @@ mod guards;
 mod joining;
 mod odd_input;
 mod operator;
+mod pauses;
 mod progress;
 mod queueing;
 mod regressions;

@@ -37,6 +37,7 @@ mod leases;
 mod limits;
 mod misfires;
 mod parts;
+mod pauses;
 mod queueing;
 mod results;
 mod retries;
@@ -136,6 +137,7 @@ pub const CATALOGUE: &[Property] = &[
     property("cancel.effective", "what is cancelled ends and is not dispatched again", inbox::cancel_effective),
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
+    property("pause.held", "nothing of a paused task starts from the pause's commit until its end", pauses::held),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
     property("route.fits", "a handler begins on a worker that has what its task asks for", queueing::fits),
     property("misfire.by_policy", "what becomes of missed fire times is what the policy says", misfires::by_policy),
