@@ -66,6 +66,14 @@ impl Cluster {
             CallKind::Cancel { nth } => self.cancel(*nth).await,
             CallKind::Edit { task, document } => drop(self.define(*task, Some(document)).await),
             CallKind::Remove { task } => drop(self.define(*task, None).await),
+            CallKind::Pause { on, lasts_ms } => {
+                self.set_pause(on, true).await;
+                sleep(Duration::from_millis(*lasts_ms)).await;
+                self.lift_pause(on).await;
+                // A pause that was long under way may come after its end.
+                sleep(Duration::from_millis((self.plan.heal_at_ms + PAUSES_OVER_AFTER_MS).saturating_sub(self.origin.at_ms()))).await;
+                self.lift_pause(on).await;
+            }
         }
     }
 
@@ -99,6 +107,37 @@ impl Cluster {
             match (said.status, entry) {
                 (202, Some(entry)) => Answer::Accepted(entry),
                 (200, Some(entry)) => Answer::Repeated(entry),
+                _ => answer_without_entry(said),
+            }
+        })
+        .await
+    }
+
+    /// Whether a pause was made or not: whoever asked for it sees to it that it is over.
+    async fn lift_pause(&self, on: &PauseOn) {
+        while self.set_pause(on, false).await == Answer::Unknown {
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    async fn set_pause(&self, on: &PauseOn, is_paused: bool) -> Answer {
+        let verb = if is_paused { "pause" } else { "resume" };
+        let (target, path) = match on {
+            PauseOn::All => (PauseTarget::All, format!("/api/v1/{verb}")),
+            PauseOn::Group(group) => (PauseTarget::Group(Arc::from(group.as_str())), format!("/api/v1/groups/{}/{verb}", encoded(group))),
+            PauseOn::Task(task) => {
+                let name = name_of(&self.plan, *task);
+                let path = format!("/api/v1/tasks/{}/{verb}", encoded(&name));
+                (PauseTarget::Task(name), path)
+            }
+        };
+        let ask = Ask::Pause { target, is_paused };
+        self.ask(ask, "POST", &path, &[], &json!({ "by": "client" }), |said| {
+            let entry = said.body["entries"][0].as_str().and_then(|entry| entry.parse().ok()).map(InboxId);
+            match (said.status, entry) {
+                (202, Some(entry)) => Answer::Accepted(entry),
+                // It is so already.
+                (200, _) => Answer::Refused(Arc::from("it is so already")),
                 _ => answer_without_entry(said),
             }
         })

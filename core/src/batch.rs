@@ -7,6 +7,7 @@ use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, Repli
 use crate::inbox::Notice;
 use crate::instance::{InstanceRow, State};
 use crate::occurrence::Occurrence;
+use crate::pause::PauseScope;
 use crate::time::Timestamp;
 
 /// One transaction: all of it or nothing, and nothing unless every lease that it relies on still holds.
@@ -197,6 +198,8 @@ pub struct Snapshot {
     pub references: Vec<Reference>,
     /// The slots of the groups whose partition it is, in any order.
     pub slots: Vec<GroupSlot>,
+    /// The pauses that hold any of its tasks, or might.
+    pub pauses: Vec<PauseScope>,
 }
 
 /// A task whose end makes another one fire.

@@ -65,11 +65,13 @@ pub enum Guard {
     PartsUnderstood,
     /// A group of tasks has no more slots than its limit.
     GroupLimit,
+    /// Nothing of a paused task starts.
+    PauseHolds,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 29] = [
+    pub const ALL: [Guard; 30] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -99,6 +101,7 @@ impl Guard {
         Guard::RerunsWait,
         Guard::PartsUnderstood,
         Guard::GroupLimit,
+        Guard::PauseHolds,
     ];
 }
 

@@ -7,6 +7,7 @@ use crate::definition::{GroupLimits, TaskDefinition};
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use crate::instance::ShardsAgain;
 use crate::limits;
+use crate::pause::PauseScope;
 use crate::time::{Millis, Timestamp};
 
 /// One entry, applied by the owner in the same transaction that removes it.
@@ -52,6 +53,13 @@ pub enum Request {
         /// All that there are now.
         references: Vec<Reference>,
     },
+    /// Somebody has made a pause, or lifted it.
+    PauseChanged {
+        /// What it holds.
+        scope: PauseScope,
+        /// Whether it holds from now on.
+        is_paused: bool,
+    },
     /// Another owner asks.
     Notice(Notice),
     /// An instance that has ended is to run once more.
@@ -66,6 +74,48 @@ pub enum Request {
         /// Why, in the caller's words.
         reason: Option<Arc<str>>,
     },
+    /// The same, and its attempt gets no time to clean up.
+    Kill {
+        /// The instance.
+        instance: InstanceId,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
+    },
+    /// An instance that has not begun is to be left out.
+    Skip {
+        /// The instance.
+        instance: InstanceId,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
+    },
+    /// A manual trigger is to be cancelled, or to come at another time, unless its time has come.
+    Delayed {
+        /// The task.
+        task: TaskId,
+        /// The [ordinal](ordinal_of) of its instance.
+        ordinal: u64,
+        /// What is to become of it.
+        change: DelayedChange,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
+    },
+}
+
+/// What is to become of a manual trigger that is not due yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DelayedChange {
+    /// It never fires.
+    Cancel,
+    /// It becomes due then.
+    Reschedule(Timestamp),
+}
+
+/// What is on record of a manual trigger that was put off, or forward: the same words for whoever looks whether it was.
+pub fn rescheduled_detail(to: Timestamp, by: &str, reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!("to {to} by {by}: {reason}"),
+        None => format!("to {to} by {by}"),
+    }
 }
 
 /// What a new run has of an instance that has ended. Whoever asks has read it, so that the owner, who remembers nothing of what has ended,

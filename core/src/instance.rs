@@ -4,7 +4,7 @@
 //! waiting -> created -> dispatched -> running -> succeeded
 //!               ^            |           |-----> retrying -> created     (after backoff, under a higher fence)
 //!               |            '-----------'-----> failed | timed_out | dead_lettered | cancelled
-//! waiting -> skipped | cancelled
+//! waiting, created -> skipped | cancelled
 //! ```
 //!
 //! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
@@ -80,8 +80,9 @@ impl State {
     pub const fn may_become(self, next: State) -> bool {
         use State::*;
         match self {
-            Waiting => matches!(next, Created | Skipped | Cancelled),
-            Created => matches!(next, Dispatched | Running | Succeeded | Failed | Cancelled),
+            // One that is put off goes on waiting.
+            Waiting => matches!(next, Waiting | Created | Skipped | Cancelled),
+            Created => matches!(next, Dispatched | Running | Succeeded | Failed | Skipped | Cancelled),
             Dispatched => matches!(next, Created | Running | Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Running => matches!(next, Succeeded | Retrying | Failed | TimedOut | DeadLettered | Cancelled),
             Retrying => matches!(next, Created | Succeeded | Cancelled),
@@ -175,11 +176,17 @@ pub enum Cause {
     TooManyParts,
     /// What its parts have answered is too much to be handed on.
     ResultsTooLarge,
+    /// Somebody put it off, or forward.
+    Rescheduled,
+    /// Somebody wanted it left out.
+    SkipRequested,
+    /// Somebody killed it.
+    KillRequested,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 30] = [
+    pub const ALL: [Cause; 33] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -210,6 +217,9 @@ impl Cause {
         Cause::WorkerGone,
         Cause::TooManyParts,
         Cause::ResultsTooLarge,
+        Cause::Rescheduled,
+        Cause::SkipRequested,
+        Cause::KillRequested,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -245,6 +255,9 @@ impl Cause {
             Cause::WorkerGone => "worker_gone",
             Cause::TooManyParts => "too_many_parts",
             Cause::ResultsTooLarge => "results_too_large",
+            Cause::Rescheduled => "rescheduled",
+            Cause::SkipRequested => "skip_requested",
+            Cause::KillRequested => "kill_requested",
         }
     }
 }
@@ -420,6 +433,8 @@ pub struct Links {
     pub again: Option<Box<ShardsAgain>>,
     /// How far it has come, where it is mapped over a list: then `shards` is how many items there are, once that is known.
     pub map: Option<Box<MapProgress>>,
+    /// Its slot of a group, where it had to ask for one.
+    pub slot: Option<SlotLink>,
 }
 
 /// How far a firing has come that is mapped over a list.
@@ -454,8 +469,6 @@ pub struct ShardsAgain {
     pub are_for_workers: bool,
     /// Number and key of those that are to run again, in the order of their numbers; at least one.
     pub shards: Vec<(u32, Option<Arc<str>>)>,
-    /// Its slot of a group, where it had to ask for one.
-    pub slot: Option<SlotLink>,
 }
 
 /// An instance's slot of a group, as the instance's owner keeps it.
@@ -554,7 +567,7 @@ mod tests {
         for from in State::ALL {
             for to in State::ALL {
                 assert!(!(from.is_terminal() && from.may_become(to)), "{from:?} -> {to:?}");
-                assert!(!from.may_become(from), "{from:?} to itself is no transition");
+                assert!(from == State::Waiting || !from.may_become(from), "{from:?} to itself is no transition");
             }
             assert_eq!(State::from_name(from.name()), Some(from));
         }

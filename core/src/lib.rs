@@ -20,6 +20,7 @@ pub mod limit_key;
 pub mod limits;
 pub mod misfire;
 pub mod occurrence;
+pub mod pause;
 pub mod probe;
 pub mod protocol;
 pub mod rate;

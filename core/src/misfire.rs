@@ -208,16 +208,27 @@ fn outcome_of(reason: LeftOut) -> Outcome {
     }
 }
 
-/// The nominal fire times in `cursor..=until`, none of which was fired, where `cursor` is one itself: those that would have been, as given up,
-/// and those that the timetable leaves out.
-pub fn withdrawn(trigger: &Trigger, cursor: Timestamp, until: Timestamp) -> Vec<Run> {
+/// The nominal fire times in `cursor..=until`, none of which was fired, where `cursor` is one itself: those that would have been, with this
+/// outcome, and those that the timetable leaves out.
+pub fn passed_by(trigger: &Trigger, cursor: Timestamp, until: Timestamp, outcome: Outcome) -> Vec<Run> {
     let first = fired_from(trigger, cursor).filter(|first| *first <= until);
-    let given_up = first.map(|first| run(trigger, first, last_until(trigger, first, until), Outcome::Withdrawn));
+    let given_up = first.map(|first| run(trigger, first, last_until(trigger, first, until), outcome));
     let left_out = match trigger {
         Trigger::Timetable(timetable) => left_out_runs(timetable, cursor, until),
         _ => Vec::new(),
     };
     given_up.into_iter().chain(left_out).collect()
+}
+
+/// The cursor behind those that are [`passed_by`], for triggers that know it before an instance has ended.
+pub fn behind(trigger: &Trigger, cursor: Timestamp, until: Timestamp) -> Option<Timestamp> {
+    match trigger {
+        Trigger::Timetable(timetable) if matches!(timetable.series(), Series::Cron(_)) => timetable.next_nominal_after(until),
+        _ => {
+            let first = fired_from(trigger, cursor)?;
+            if first > until { Some(first) } else { following(trigger, last_until(trigger, first, until)) }
+        }
+    }
 }
 
 /// Plans for the fire times from `cursor` on that start before `missed_until`, and answers with the one that follows. The first is one.

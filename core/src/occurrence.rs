@@ -53,11 +53,13 @@ pub enum Outcome {
     BlackedOut,
     /// Left out by the task: its calendar excludes the day.
     ExcludedDay,
+    /// Passed while the task was paused.
+    Paused,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Outcome; 11] = [
+    pub const ALL: [Outcome; 12] = [
         Outcome::Coalesced,
         Outcome::MisfireSkipped,
         Outcome::DeadlinePassed,
@@ -69,6 +71,7 @@ impl Outcome {
         Outcome::ChainTooLong,
         Outcome::BlackedOut,
         Outcome::ExcludedDay,
+        Outcome::Paused,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -85,6 +88,7 @@ impl Outcome {
             Outcome::ChainTooLong => "chain_too_long",
             Outcome::BlackedOut => "blacked_out",
             Outcome::ExcludedDay => "excluded_day",
+            Outcome::Paused => "paused",
         }
     }
 }

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 39] = [
+pub const CATALOGUE: [&str; 45] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -44,6 +44,12 @@ pub const CATALOGUE: [&str; 39] = [
     "shards.worker_gone",
     "map.begun",
     "map.reduced",
+    "pause.taken_over",
+    "pause.parked",
+    "pause.held",
+    "delayed.changed",
+    "instance.killed",
+    "instance.skipped",
 ];
 
 /// Counts that this place was come through.

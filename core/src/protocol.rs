@@ -27,6 +27,13 @@ pub enum ToWorker {
         /// The attempt's fence.
         fence: Fence,
     },
+    /// End this attempt at once: no signal, no grace.
+    Kill {
+        /// The instance.
+        instance: InstanceId,
+        /// The attempt's fence.
+        fence: Fence,
+    },
     /// The report is committed, or refused for good: forget it.
     Acknowledge {
         /// The instance.

@@ -322,6 +322,7 @@ impl WorkerNode {
                 self.assigned(connection, assignment);
             }
             ToWorker::Cancel { instance, fence } => self.stop((instance, fence), Why::Cancelled),
+            ToWorker::Kill { instance, fence } => self.kill((instance, fence)),
             ToWorker::Acknowledge { instance, fence } => {
                 self.reports.remove(&(instance, fence));
             }
@@ -388,6 +389,14 @@ impl WorkerNode {
         let timer = self.timers.insert((self.now + grace).0, Timer::Kill(key.0, key.1));
         self.attempt(key).expect("looked up above").timer = Some(timer);
         self.commands.push_back(Command::Cancel { instance: key.0, fence: key.1 });
+    }
+
+    /// Ends an attempt at once, also one that was asked to end and has its grace.
+    fn kill(&mut self, key: Key) {
+        let Some(attempt) = self.attempt(key) else { return };
+        attempt.stopped.get_or_insert(Why::Cancelled);
+        attempt.timer.take().map(|timer| self.timers.cancel(timer));
+        self.commands.push_back(Command::Kill { instance: key.0, fence: key.1 });
     }
 
     fn attempt(&mut self, key: Key) -> Option<&mut Attempt> {

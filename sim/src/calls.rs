@@ -5,17 +5,20 @@ use std::sync::Arc;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::inbox::Submission;
 use punctual_core::time::Millis;
-use punctual_driver::ports::Submitted;
+use punctual_driver::ports::{Actor, PauseSet, PauseTarget, Submitted};
 use serde_json::Value;
 
 use crate::features;
 use crate::history::Answer;
 use crate::model::Database;
-use crate::plan::Plan;
+use crate::plan::{PauseOn, Plan};
 use crate::workload;
 
 /// How long a client waits before it makes a call again whose answer was lost.
 pub(crate) const AGAIN_AFTER_MS: u64 = 1_000;
+
+/// So long after the world has healed nobody's question is under way any more that was asked before: whoever has made a pause lifts it again.
+pub(crate) const PAUSES_OVER_AFTER_MS: u64 = 15_000;
 
 /// No answer came from the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,24 @@ pub(crate) fn define(database: &mut Database, at: u64, name: &Arc<str>, definiti
     match database.data().names.get(name) {
         Some(named) if named.removed && definition.is_none() => Submitted::NoSuchTask,
         _ => Submitted::Accepted { entry: database.define(at, name, definition) },
+    }
+}
+
+/// What a plan pauses, by the names that people use.
+pub(crate) fn pause_target(plan: &Plan, on: &PauseOn) -> PauseTarget {
+    match on {
+        PauseOn::All => PauseTarget::All,
+        PauseOn::Group(group) => PauseTarget::Group(Arc::from(group.as_str())),
+        PauseOn::Task(task) => PauseTarget::Task(name_of(plan, *task)),
+    }
+}
+
+/// Makes a pause, or lifts it. One that is as it is has no entry; neither has one of nothing.
+pub(crate) fn set_pause(database: &mut Database, at: u64, target: &PauseTarget, is_paused: bool) -> Option<Submitted> {
+    match database.set_pause(at, target, is_paused, &Actor::from("client")) {
+        PauseSet::Accepted { entries } => entries.first().map(|entry| Submitted::Accepted { entry: *entry }),
+        PauseSet::Unchanged => None,
+        PauseSet::NoSuchTask | PauseSet::NoSuchGroup => Some(Submitted::NoSuchTask),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What only some tasks have: shards, chains, rates, routing, levels, refined triggers, breakers and budgets.
+//! What only some tasks have: shards, chains, rates, routing, levels, refined triggers, breakers and budgets; and what people pause.
 //!
 //! Drawn behind the tasks and from a stream of its own, and in part of the plans only: what else a seed draws stays as it is. All of it is
 //! such that a healed world comes to rest: rates are above what is needed, what workers are asked for one of them always has, and nothing
@@ -15,7 +15,7 @@ use punctual_spec::spec::{
 use punctual_spec::timing::{Blackout, Moment, Timing};
 
 use crate::draw::Draw;
-use crate::plan::{STARTS_AT, TaskPlan};
+use crate::plan::{Call, CallKind, PauseOn, STARTS_AT, TaskPlan};
 use crate::workload::{document, spec};
 
 /// Of a thousand plans so many have any of it.
@@ -114,6 +114,36 @@ fn change(task: &mut TaskPlan, change: impl FnOnce(&mut TaskSpec, &mut (u64, u64
     let Ok(mut spec) = spec(&task.document) else { return };
     change(&mut spec, &mut task.handler.takes_ms);
     task.document = document(spec);
+}
+
+/// Of a thousand plans so many have pauses.
+const PAUSED_PER_MILLE: u64 = 400;
+/// The group that some tasks have.
+const GROUP: &str = "g";
+
+/// Has people pause tasks, groups and everything, and gives some tasks a group for that. All of it is over before the world heals.
+pub fn draw_pauses(seed: u64, tasks: &mut [TaskPlan], calls: &mut Vec<Call>, heal_at_ms: u64) {
+    let mut draw = Draw::new(seed, "swarm pauses");
+    if !draw.chance(PAUSED_PER_MILLE) || tasks.is_empty() {
+        return;
+    }
+    for task in tasks.iter_mut().filter(|_| draw.chance(300)) {
+        if let Ok(mut spec) = spec(&task.document) {
+            spec.group = Some(GROUP.to_owned());
+            task.document = document(spec);
+        }
+    }
+    // Behind all others: what comes before keeps its place, and with it its stream.
+    for _ in 0..draw.between(1, 4) {
+        let on = match *draw.weighted(&[(60, 0), (25, 1), (15, 2)]) {
+            0 => PauseOn::Task(draw.index(tasks.len())),
+            1 => PauseOn::Group(GROUP.to_owned()),
+            _ => PauseOn::All,
+        };
+        let at_ms = draw.between(10, heal_at_ms / 100 * 8 / 10) * 100;
+        let lasts_ms = (draw.between(1, 600) * 100).min(heal_at_ms - at_ms);
+        calls.push(Call { at_ms, what: CallKind::Pause { on, lasts_ms } });
+    }
 }
 
 fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {

@@ -11,8 +11,10 @@ use punctual_core::batch::Batch;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::Notice;
+use punctual_core::pause::PauseScope;
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
+use punctual_driver::ports::PauseTarget;
 
 /// Whose record it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +101,33 @@ pub enum What {
         entry: InboxId,
         /// The instance that is to run once more.
         instance: InstanceId,
+    },
+    /// That an instance is to be left out was written to the inbox.
+    SkipSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// A change to a manual trigger that is not due yet was written to the inbox.
+    DelayedChanged {
+        /// The entry.
+        entry: InboxId,
+        /// The task.
+        task: TaskId,
+        /// The ordinal of the trigger's instance.
+        ordinal: u64,
+    },
+    /// A pause, or its end, was written to an owner's inbox.
+    PauseChanged {
+        /// The entry.
+        entry: InboxId,
+        /// Whose inbox.
+        partition: PartitionId,
+        /// What it holds.
+        scope: PauseScope,
+        /// Whether it holds from now on.
+        is_paused: bool,
     },
     /// An owner has written to an inbox, in the batch before.
     Noticed {
@@ -254,6 +283,13 @@ pub enum Ask {
         /// Which.
         instance: InstanceId,
     },
+    /// Pause this, or go on with it.
+    Pause {
+        /// What.
+        target: PauseTarget,
+        /// Whether it is to be paused.
+        is_paused: bool,
+    },
     /// Run this instance once more.
     Rerun {
         /// Which.
@@ -384,7 +420,11 @@ impl Hash for What {
                 (entry, task, partition, version, definition.as_ref().map(|definition| &definition.name)).hash(state);
             }
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
-            What::CancelSubmitted { entry, instance } | What::RerunSubmitted { entry, instance } => (entry, instance).hash(state),
+            What::CancelSubmitted { entry, instance }
+            | What::RerunSubmitted { entry, instance }
+            | What::SkipSubmitted { entry, instance } => (entry, instance).hash(state),
+            What::DelayedChanged { entry, task, ordinal } => (entry, task, ordinal).hash(state),
+            What::PauseChanged { entry, partition, scope, is_paused } => (entry, partition, scope, is_paused).hash(state),
             What::Noticed { entry, partition, notice } => (entry, partition, notice).hash(state),
             What::ReferencesChanged { entry, task } => (entry, task).hash(state),
             What::LeaseGranted { partition, owner, epoch, until } => (partition, owner, epoch, until).hash(state),

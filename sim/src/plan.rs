@@ -146,11 +146,30 @@ pub enum CallKind {
         /// The new document.
         document: Value,
     },
+    /// Pause tasks, and let them go on after a while.
+    Pause {
+        /// What is paused.
+        on: PauseOn,
+        /// For how long.
+        lasts_ms: u64,
+    },
     /// Remove a task. An edit brings it back.
     Remove {
         /// Its place in the plan's list.
         task: usize,
     },
+}
+
+/// What people pause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PauseOn {
+    /// Every task.
+    All,
+    /// The tasks with this group.
+    Group(String),
+    /// The task with this place in the plan's list.
+    Task(usize),
 }
 
 /// Something that goes wrong, and is right again after a while.

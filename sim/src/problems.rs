@@ -8,7 +8,7 @@ use punctual_spec::decode;
 use punctual_spec::limits::DOWNSTREAM_CHARS_MAX;
 use serde_json::Value;
 
-use crate::plan::{Call, CallKind, Fault, FaultKind, Plan, Selector, TaskPlan};
+use crate::plan::{Call, CallKind, Fault, FaultKind, PauseOn, Plan, Selector, TaskPlan};
 use crate::rehearsal::HOURS_MAX;
 use crate::workload::{document, spec, zones};
 
@@ -166,6 +166,14 @@ impl Check<'_> {
                 let edited = self.plan.tasks.get(*task).map(|task| &task.document["name"]);
                 if let Some(name) = edited.filter(|name| **name != document["name"]) {
                     self.refuse(format!("{place}.what.edit.document.name"), format!("the task's name is {name}"));
+                }
+            }
+            CallKind::Pause { on, lasts_ms } => {
+                if let PauseOn::Task(task) = on {
+                    self.task(&format!("{place}.what.pause.on.task"), *task);
+                }
+                if call.at_ms.saturating_add(*lasts_ms) > healed {
+                    self.refuse(format!("{place}.what.pause.lasts_ms"), format!("it is not over when the world heals, at {healed}"));
                 }
             }
             CallKind::Cancel { .. } => {}

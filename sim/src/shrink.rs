@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use crate::load::settling_ms;
-use crate::plan::{CallKind, Family, FaultKind, HandlerPlan, Knobs, Plan};
+use crate::plan::{CallKind, Family, FaultKind, HandlerPlan, Knobs, PauseOn, Plan};
 use values::{lower_values, number_of, simpler_selectors, with_number};
 
 /// How far it has come.
@@ -230,6 +230,15 @@ impl<F: FnMut(&Plan) -> bool, P: FnMut(&Progress)> Shrinker<F, P> {
                     let get = |plan: &Plan| if let CallKind::Cancel { nth } = plan.calls[index].what { nth as u64 } else { 0 };
                     self.number(0, get, |plan, nth| plan.calls[index].what = CallKind::Cancel { nth: nth as usize });
                 }
+                CallKind::Pause { .. } => {
+                    let get = |plan: &Plan| if let CallKind::Pause { lasts_ms, .. } = plan.calls[index].what { lasts_ms } else { 0 };
+                    let set = |plan: &mut Plan, ms: u64| {
+                        if let CallKind::Pause { lasts_ms, .. } = &mut plan.calls[index].what {
+                            *lasts_ms = ms;
+                        }
+                    };
+                    self.number(0, get, set);
+                }
                 CallKind::Edit { .. } | CallKind::Remove { .. } => {}
             }
         }
@@ -293,7 +302,8 @@ fn without_tasks(plan: &Plan, range: Range<usize>) -> Plan {
         CallKind::Trigger { task, .. } | CallKind::Edit { task, .. } | CallKind::Remove { task } => {
             place(*task).map(|place| *task = place).is_some()
         }
-        CallKind::Cancel { .. } => true,
+        CallKind::Pause { on: PauseOn::Task(task), .. } => place(*task).map(|place| *task = place).is_some(),
+        CallKind::Cancel { .. } | CallKind::Pause { .. } => true,
     });
     plan.faults.retain_mut(|fault| match &mut fault.kind {
         FaultKind::Flood { task, .. } => place(*task).map(|place| *task = place).is_some(),
@@ -327,8 +337,9 @@ fn heal_at(plan: &mut Plan, heal_at_ms: u64) {
     }
     plan.calls.retain(|call| call.at_ms < heal_at_ms);
     for call in &mut plan.calls {
-        if let CallKind::Trigger { delay_ms: Some(delay_ms), .. } = &mut call.what {
-            *delay_ms = (*delay_ms).min(heal_at_ms - call.at_ms);
+        match &mut call.what {
+            CallKind::Trigger { delay_ms: Some(ms), .. } | CallKind::Pause { lasts_ms: ms, .. } => *ms = (*ms).min(heal_at_ms - call.at_ms),
+            _ => {}
         }
     }
     plan.horizon_ms = heal_at_ms.saturating_add(left_ms.min(settling_ms(plan)));

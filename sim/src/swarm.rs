@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::draw::Draw;
 use crate::faults::{self, Ground};
+use crate::features;
 use crate::load;
 use crate::plan::{Family, Knobs, Plan, STARTS_AT, Shape, TaskPlan};
 use crate::workload;
@@ -127,8 +128,9 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let heal_at_ms = draw.between(options.heal_at_ms.0 / 1_000, options.heal_at_ms.1 / 1_000) * 1_000;
     let mut draw = Draw::new(seed, "swarm calls");
     let count = draw.between(options.calls.0 as u64, options.calls.1 as u64) as usize;
-    let calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
+    let mut calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
     if options.workload.is_none() {
+        features::draw_pauses(seed, &mut tasks, &mut calls, heal_at_ms);
         load::balance(&mut tasks, &calls, &knobs, &mut shape, options.shape.is_some());
     }
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };

@@ -8,6 +8,7 @@
 pub mod alarm;
 pub mod clock;
 pub mod link;
+pub mod people;
 pub mod ports;
 pub mod scheduler;
 pub mod worker;

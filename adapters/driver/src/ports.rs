@@ -7,13 +7,18 @@ use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::chains::ChainProblem;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
-use punctual_core::inbox::{InboxEntry, Submission};
+use punctual_core::inbox::{DelayedChange, InboxEntry, Submission};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::scheduler::{Alert, Firings};
 use punctual_core::time::{Millis, Now, Timestamp};
 use tokio::sync::{Notify, watch};
+
+pub use crate::people::{
+    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
+    TriggerChanged,
+};
 
 /// Reads both clocks. The wall clock is the store's.
 pub trait Clock: Send + Sync + 'static {
@@ -489,7 +494,7 @@ pub trait Catalog: Send + Sync + 'static {
     fn apply(
         &self,
         source: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         documents: Vec<TaskDocument>,
         dry_run: bool,
         now: Timestamp,
@@ -500,9 +505,18 @@ pub trait Catalog: Send + Sync + 'static {
     fn trigger(
         &self,
         task: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         key: Option<Arc<str>>,
         submissions: Vec<Submission>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Asks for something to be done with an instance.
+    fn act(
+        &self,
+        instance: InstanceId,
+        action: InstanceAction,
+        by: Actor,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
 
@@ -510,10 +524,12 @@ pub trait Catalog: Send + Sync + 'static {
     fn cancel(
         &self,
         instance: InstanceId,
-        by: Arc<str>,
+        by: Actor,
         reason: Option<Arc<str>>,
         now: Timestamp,
-    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send {
+        self.act(instance, InstanceAction::Cancel, Actor { why: reason.or(by.why.clone()), ..by }, now)
+    }
 
     /// Asks for an instance that has ended to run once more: the newest run of a whole firing. The new run is of the same task, fire time
     /// and ordinal, under the version that is in force then. However often, and by whomever, that is asked of one instance, it has one
@@ -524,11 +540,43 @@ pub trait Catalog: Send + Sync + 'static {
     fn rerun(
         &self,
         instance: InstanceId,
-        by: Arc<str>,
+        by: Actor,
         reason: Option<Arc<str>>,
         which: Rerunning,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Makes a pause, or lifts it. It is beside the tasks: it outlives their edits, and their removal.
+    fn set_pause(
+        &self,
+        target: PauseTarget,
+        is_paused: bool,
+        by: Actor,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<PauseSet, StoreError>> + Send;
+
+    /// All pauses: that of all tasks, then groups, then tasks, by name.
+    fn pauses(&self) -> impl Future<Output = Result<Vec<PauseView>, StoreError>> + Send;
+
+    /// Asks for the manual trigger of a task under this key to be cancelled or to come at another time, unless its time has come: the first
+    /// one of several submissions.
+    fn change_trigger(
+        &self,
+        task: Arc<str>,
+        key: Arc<str>,
+        change: DelayedChange,
+        by: Actor,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<TriggerChanged, StoreError>> + Send;
+
+    /// Dead letters that nobody has settled.
+    fn dead_letters(&self, filter: DeadLetterFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
+
+    /// Settles a dead letter without running it again.
+    fn discard(&self, instance: InstanceId, by: Actor, now: Timestamp) -> impl Future<Output = Result<Discarded, StoreError>> + Send;
+
+    /// What people have done.
+    fn audit(&self, filter: AuditFilter) -> impl Future<Output = Result<Vec<AuditView>, StoreError>> + Send;
 
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;

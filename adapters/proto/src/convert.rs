@@ -31,7 +31,10 @@ pub fn worker_message_into_wire(message: ToWorker, version: u32) -> Result<wire:
         }
         ToWorker::Assign(assignment) => to_worker::Kind::Assign(Box::new(assignment_into_wire(&assignment)?)),
         ToWorker::Cancel { instance, fence } => {
-            to_worker::Kind::Cancel(wire::Cancel { attempt: attempt_into_wire(check::Kind("Cancel"), instance, fence)? })
+            to_worker::Kind::Cancel(wire::Cancel { attempt: attempt_into_wire(check::Kind("Cancel"), instance, fence)?, at_once: false })
+        }
+        ToWorker::Kill { instance, fence } => {
+            to_worker::Kind::Cancel(wire::Cancel { attempt: attempt_into_wire(check::Kind("Cancel"), instance, fence)?, at_once: true })
         }
         ToWorker::Acknowledge { instance, fence } => {
             to_worker::Kind::Acknowledge(wire::Acknowledge { attempt: attempt_into_wire(check::Kind("Acknowledge"), instance, fence)? })
@@ -58,7 +61,7 @@ pub fn worker_message_from_wire(message: wire::ToWorker) -> Result<Option<ToWork
         to_worker::Kind::Assign(assign) => ToWorker::Assign(Arc::new(assignment_from_wire(*assign)?)),
         to_worker::Kind::Cancel(cancel) => {
             let (instance, fence) = attempt_from_wire(check::Kind("Cancel"), cancel.attempt)?;
-            ToWorker::Cancel { instance, fence }
+            if cancel.at_once { ToWorker::Kill { instance, fence } } else { ToWorker::Cancel { instance, fence } }
         }
         to_worker::Kind::Acknowledge(acknowledge) => {
             let (instance, fence) = attempt_from_wire(check::Kind("Acknowledge"), acknowledge.attempt)?;

@@ -24,9 +24,11 @@ use crate::codes::{self, Wrong};
 use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
+use crate::payload::PayloadSchema;
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
-    self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
+    self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger,
+    WhenFull,
 };
 use crate::timetable;
 use crate::zones::{ZoneError, Zones};
@@ -49,6 +51,8 @@ impl TaskSpec {
         check.concurrency(self);
         check.shards(self);
         check.retry(self);
+        check.group(self);
+        check.payload_schema(self);
         check.downstream(self);
         check.timeout(self);
         check.priority(self);
@@ -425,6 +429,39 @@ impl Check {
         if per_mille == 0 && budget.min_per_minute == 0 {
             let help = "raise `ratio` or `min_per_minute`; without `max_attempts` a task has no retries";
             self.refuse(Code::Conflict, &["retry", "budget"], "it allows no retry at all", help);
+        }
+    }
+
+    fn group(&mut self, spec: &TaskSpec) {
+        if let Some(group) = &spec.group
+            && let Some(message) = label_problem(group)
+        {
+            let help = format!("a name of 1 to {} characters, such as billing", limits::DOWNSTREAM_CHARS_MAX);
+            self.refuse(Code::Text, &["group"], message, help);
+        }
+    }
+
+    fn payload_schema(&mut self, spec: &TaskSpec) {
+        let Some(schema) = &spec.payload_schema else { return };
+        let bytes = schema.to_string().len();
+        if bytes > limits::PAYLOAD_SCHEMA_BYTES_MAX {
+            let message = format!("it has {bytes} bytes");
+            let help = format!("at most {} bytes", limits::PAYLOAD_SCHEMA_BYTES_MAX);
+            return self.refuse(Code::PayloadSchema, &["payload_schema"], message, help);
+        }
+        match PayloadSchema::new(schema) {
+            Err(problem) => {
+                let help = "write a JSON Schema that refers to nothing outside itself";
+                self.refuse(Code::PayloadSchema, &["payload_schema"], problem, help);
+            }
+            Ok(compiled) => {
+                if let Some(payload) = &spec.payload
+                    && let Err(problem) = compiled.check(Some(payload))
+                {
+                    let help = "make the task's own payload one that its `payload_schema` allows";
+                    self.refuse(Code::PayloadSchema, &["payload"], problem, help);
+                }
+            }
         }
     }
 

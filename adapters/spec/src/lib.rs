@@ -28,6 +28,7 @@ pub mod file;
 pub mod handler;
 pub mod limits;
 mod node;
+pub mod payload;
 pub mod problem;
 mod read;
 pub mod rehearsal;

@@ -30,6 +30,8 @@ pub const HANDLER_NAME_CHARS_MAX: usize = 128;
 pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
 /// Longest name of a downstream that a task or a rehearsal names, in characters.
 pub const DOWNSTREAM_CHARS_MAX: usize = 128;
+/// Largest schema of a payload, in bytes of JSON.
+pub const PAYLOAD_SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// Longest name of a worker that a task is pinned to, in bytes, as the workers' protocol has it.
 pub const WORKER_NAME_BYTES_MAX: usize = 512;
 /// Longest URL, in bytes.

@@ -69,6 +69,8 @@ codes! {
     Handler = "PUN-118",
     /// A stored document can't be read.
     Document = "PUN-119",
+    /// The schema of the payload is refused, or the task's own payload is not as it says.
+    PayloadSchema = "PUN-341",
     /// A line of a crontab can't be carried over.
     CrontabLine = "PUN-121",
     /// A time zone's data is damaged.

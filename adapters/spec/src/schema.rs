@@ -145,6 +145,10 @@ fn task(is_defaults: bool) -> Value {
         },
         "description": text("What it is for."),
         "owner": text("Whom to ask about it."),
+        "group": {
+            "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": limits::DOWNSTREAM_CHARS_MAX,
+            "description": "A label that tasks share, by which people pause them together.",
+        },
         "enabled": truth("Whether it fires by itself; default true."),
         "trigger": described(if is_defaults { "#/$defs/defaultTrigger" } else { "#/$defs/trigger" }, "What makes it fire."),
         "after": described("#/$defs/after", "The tasks whose ends make it fire, besides its trigger; then `trigger` may be left out."),
@@ -152,6 +156,10 @@ fn task(is_defaults: bool) -> Value {
         "http": described("#/$defs/http", "Makes an HTTP call."),
         "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
         "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
+        "payload_schema": {
+            "type": ["object", "boolean", "null"],
+            "description": "What payloads have to be like: a JSON Schema. A trigger with another payload is refused.",
+        },
         "misfire": described("#/$defs/misfire", "What becomes of fire times that nobody could fire."),
         "concurrency": described("#/$defs/concurrency", "How many instances may be in progress at once."),
         "shards": described("#/$defs/shards", "Into how many instances each firing is divided; by default it is one."),

@@ -26,6 +26,8 @@ pub struct TaskSpec {
     pub description: Option<String>,
     /// Whom to ask about it.
     pub owner: Option<String>,
+    /// A label that tasks share, by which people address them together.
+    pub group: Option<String>,
     /// Whether it fires by itself.
     pub enabled: bool,
     /// What makes it fire.
@@ -38,6 +40,8 @@ pub struct TaskSpec {
     pub handler: Handler,
     /// What the handler is given.
     pub payload: Option<String>,
+    /// What payloads have to be like: a JSON Schema.
+    pub payload_schema: Option<serde_json::Value>,
     /// What becomes of missed fire times.
     pub misfire: Misfire,
     /// How many instances may be in progress.
@@ -799,12 +803,14 @@ impl TaskSpec {
             name: name.into(),
             description: None,
             owner: None,
+            group: None,
             enabled: true,
             trigger,
             timing: Timing::default(),
             after: Vec::new(),
             handler,
             payload: None,
+            payload_schema: None,
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
@@ -824,10 +830,13 @@ impl TaskSpec {
 
     /// Brings what may be said in several ways into one, so that equal meaning gives equal text.
     pub fn normalise(&mut self) {
-        for text in [&mut self.description, &mut self.owner] {
+        for text in [&mut self.description, &mut self.owner, &mut self.group] {
             if text.as_deref() == Some("") {
                 *text = None;
             }
+        }
+        if let Some(schema) = &mut self.payload_schema {
+            schema.sort_all_objects();
         }
         if let Trigger::Cron(trigger) = &mut self.trigger {
             trigger.normalise();

@@ -9,14 +9,15 @@ use punctual_core::limits::MAP_PARALLEL_DEFAULT;
 use crate::choice::Choice;
 use crate::fields;
 use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects};
-use crate::node::{Entry, Kind, Node, Place};
 use crate::limits::GROUPS_MAX;
+use crate::node::{Entry, Kind, Node, Place};
 use crate::problem::{Code, Finding, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, GroupLimits, Handler, Map, Misfire, MisfireAction, On, Priority,
-    RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, GroupLimits, Handler, Map, Misfire,
+    MisfireAction, On, Priority, RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger,
+    WhenFull,
 };
 use crate::timetable;
 use crate::timing::Timing;
@@ -27,6 +28,7 @@ use crate::wire::MANUAL;
 pub(crate) struct Defaults {
     pub(crate) description: Option<String>,
     pub(crate) owner: Option<String>,
+    pub(crate) group: Option<String>,
     pub(crate) enabled: bool,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) after: Vec<After>,
@@ -34,6 +36,7 @@ pub(crate) struct Defaults {
     pub(crate) timing: Timing,
     pub(crate) handler: Option<Handler>,
     pub(crate) payload: Option<String>,
+    pub(crate) payload_schema: Option<serde_json::Value>,
     pub(crate) misfire: Misfire,
     pub(crate) concurrency: Concurrency,
     pub(crate) shards: Shards,
@@ -56,6 +59,7 @@ impl Default for Defaults {
         Defaults {
             description: None,
             owner: None,
+            group: None,
             enabled: true,
             trigger: None,
             after: Vec::new(),
@@ -63,6 +67,7 @@ impl Default for Defaults {
             timing: Timing::default(),
             handler: None,
             payload: None,
+            payload_schema: None,
             misfire: Misfire::default(),
             concurrency: Concurrency::default(),
             shards: Shards::None,
@@ -119,12 +124,14 @@ impl Cursor<'_> {
             name: name.unwrap_or_else(|| "unnamed".to_owned()),
             description: filled.description,
             owner: filled.owner,
+            group: filled.group,
             enabled: filled.enabled,
             timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
             after: filled.after,
             handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
             payload: filled.payload,
+            payload_schema: filled.payload_schema,
             misfire: filled.misfire,
             concurrency: filled.concurrency,
             shards: filled.shards,
@@ -152,6 +159,9 @@ impl Cursor<'_> {
             self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
                 "description" => cursor.put_some(node, &mut to.description),
                 "owner" => cursor.put_some(node, &mut to.owner),
+                // Nothing takes back what the defaults say.
+                "group" if node.is_null() => to.group = None,
+                "group" => cursor.put_some(node, &mut to.group),
                 "enabled" => put(cursor.truth(node), &mut to.enabled),
                 "trigger" => {
                     to.trigger = cursor.trigger(node, &mut to.cron_options, &mut to.timing, is_defaults);
@@ -161,6 +171,7 @@ impl Cursor<'_> {
                 "http" => to.handler = cursor.http(node).map(Handler::Http),
                 "handler" => to.handler = cursor.custom_handler(node).map(Handler::Custom),
                 "payload" => to.payload = cursor.payload(node),
+                "payload_schema" => to.payload_schema = cursor.payload_schema(node),
                 "misfire" => cursor.misfire(node, &mut to.misfire),
                 "concurrency" => cursor.concurrency(node, &mut to.concurrency),
                 "shards" => put(cursor.shards(node), &mut to.shards),
@@ -342,6 +353,13 @@ impl Cursor<'_> {
                 value.to_string()
             }),
         }
+    }
+
+    fn payload_schema(&mut self, node: &Node) -> Option<serde_json::Value> {
+        if node.is_null() {
+            return None;
+        }
+        self.json(node)
     }
 
     fn command(&mut self, node: &Node) -> Option<CommandConfig> {

@@ -1,7 +1,7 @@
 //! The JSON of a [`TaskSpec`]: keys in a fixed order, defaults left out.
 
-use punctual_core::time::Millis;
 use punctual_core::limits::MAP_PARALLEL_DEFAULT;
+use punctual_core::time::Millis;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Map, Misfire, Overlap, Priority, RateLimit, Retry,
-    Routing, Shards, TaskSpec, Timeout, Trigger,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Map, Misfire, Overlap, Priority,
+    RateLimit, Retry, Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
 
@@ -26,6 +26,8 @@ struct Wire {
     description: Option<String>,
     #[serde(default)]
     owner: Option<String>,
+    #[serde(default)]
+    group: Option<String>,
     #[serde(default = "yes")]
     enabled: bool,
     trigger: Timed,
@@ -39,6 +41,8 @@ struct Wire {
     handler: Option<CustomHandler>,
     #[serde(default)]
     payload: Option<String>,
+    #[serde(default)]
+    payload_schema: Option<serde_json::Value>,
     #[serde(default)]
     misfire: Misfire,
     #[serde(default)]
@@ -82,12 +86,14 @@ impl<'de> Deserialize<'de> for TaskSpec {
             name: wire.name,
             description: wire.description,
             owner: wire.owner,
+            group: wire.group,
             enabled: wire.enabled,
             trigger: wire.trigger.trigger,
             timing: wire.trigger.timing,
             after: wire.after,
             handler,
             payload: wire.payload,
+            payload_schema: wire.payload_schema,
             misfire: wire.misfire,
             concurrency: wire.concurrency,
             shards: wire.shards,
@@ -112,6 +118,7 @@ impl Serialize for TaskSpec {
         map.serialize_entry("name", &self.name)?;
         differing(&mut map, "description", &self.description, &None)?;
         differing(&mut map, "owner", &self.owner, &None)?;
+        differing(&mut map, "group", &self.group, &None)?;
         differing(&mut map, "enabled", &self.enabled, &true)?;
         map.serialize_entry("trigger", &TriggerText { trigger: &self.trigger, timing: &self.timing })?;
         differing(&mut map, "after", &self.after, &Vec::new())?;
@@ -121,6 +128,7 @@ impl Serialize for TaskSpec {
             Handler::Custom(custom) => map.serialize_entry("handler", custom)?,
         }
         differing(&mut map, "payload", &self.payload, &None)?;
+        differing(&mut map, "payload_schema", &self.payload_schema, &None)?;
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;
         differing(&mut map, "shards", &self.shards, &Shards::None)?;

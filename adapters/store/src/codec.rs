@@ -9,8 +9,9 @@ use std::sync::Arc;
 use punctual_core::batch::{GroupSlot, Reference};
 use punctual_core::definition::{ChainOn, GroupLimits};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, WorkerId};
-use punctual_core::inbox::{Notice, Rerun, Submission};
+use punctual_core::inbox::{DelayedChange, Notice, Rerun, Submission};
 use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, SlotLink, State, Transition};
+use punctual_core::pause::PauseScope;
 use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
 
@@ -515,6 +516,79 @@ pub(crate) fn cancel(bytes: &[u8]) -> Result<(InstanceId, Option<Arc<str>>), Mal
     Ok((instance, reason))
 }
 
+const PAUSE_ALL: u8 = 0;
+const PAUSE_GROUP: u8 = 1;
+const PAUSE_TASK: u8 = 2;
+
+/// A packed pause, or the end of one.
+pub(crate) fn pack_pause(scope: &PauseScope, is_paused: bool) -> Vec<u8> {
+    let mut out = vec![LAYOUT, u8::from(is_paused)];
+    match scope {
+        PauseScope::All => out.push(PAUSE_ALL),
+        PauseScope::Group(group) => {
+            out.push(PAUSE_GROUP);
+            put_text(&mut out, group);
+        }
+        PauseScope::Task(task) => {
+            out.push(PAUSE_TASK);
+            put_number(&mut out, task.0);
+        }
+    }
+    out
+}
+
+/// The pause that was packed, and whether it holds.
+pub(crate) fn pause(bytes: &[u8]) -> Result<(PauseScope, bool), Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let is_paused = reader.byte()? != 0;
+    let scope = match reader.byte()? {
+        PAUSE_ALL => PauseScope::All,
+        PAUSE_GROUP => PauseScope::Group(reader.text()?.into()),
+        PAUSE_TASK => PauseScope::Task(TaskId(reader.number()?)),
+        _ => return Err(Malformed("a pause is of an unknown kind")),
+    };
+    reader.end()?;
+    Ok((scope, is_paused))
+}
+
+const DELAYED_CANCEL: u8 = 0;
+const DELAYED_RESCHEDULE: u8 = 1;
+
+/// A packed change to a manual trigger that is not due yet, without its task.
+pub(crate) fn pack_delayed(ordinal: u64, change: DelayedChange, reason: Option<&str>) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    put_number(&mut out, ordinal);
+    match change {
+        DelayedChange::Cancel => out.push(DELAYED_CANCEL),
+        DelayedChange::Reschedule(to) => {
+            out.push(DELAYED_RESCHEDULE);
+            put_signed(&mut out, to.0);
+        }
+    }
+    out.push(u8::from(reason.is_some()));
+    reason.iter().for_each(|reason| put_text(&mut out, reason));
+    out
+}
+
+/// A change to a manual trigger that is not due yet: its ordinal, what becomes of it, and why.
+type Delayed = (u64, DelayedChange, Option<Arc<str>>);
+
+/// The change that was packed.
+pub(crate) fn delayed(bytes: &[u8]) -> Result<Delayed, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let ordinal = reader.number()?;
+    let change = match reader.byte()? {
+        DELAYED_CANCEL => DelayedChange::Cancel,
+        DELAYED_RESCHEDULE => DelayedChange::Reschedule(Timestamp(reader.signed()?)),
+        _ => return Err(Malformed("a change is of an unknown kind")),
+    };
+    let reason = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+    reader.end()?;
+    Ok((ordinal, change, reason))
+}
+
 const HAS_REASON: u8 = 4;
 
 /// A packed rerun, without the task that it is of.
@@ -613,6 +687,22 @@ pub(crate) mod tests {
         }
 
         #[test]
+        fn a_pause_comes_back_as_it_was(group in any::<String>(), task in any::<u64>(), is_paused in any::<bool>()) {
+            for scope in [PauseScope::All, PauseScope::Group(group.into()), PauseScope::Task(TaskId(task))] {
+                prop_assert_eq!(pause(&pack_pause(&scope, is_paused)).unwrap(), (scope, is_paused));
+            }
+        }
+
+        #[test]
+        fn a_change_of_a_trigger_comes_back_as_it_was(ordinal in any::<u64>(), to in any::<i64>(), reason in any::<Option<String>>()) {
+            let reason: Option<Arc<str>> = reason.map(Into::into);
+            for change in [DelayedChange::Cancel, DelayedChange::Reschedule(Timestamp(to))] {
+                let packed = pack_delayed(ordinal, change, reason.as_deref());
+                prop_assert_eq!(delayed(&packed).unwrap(), (ordinal, change, reason.clone()));
+            }
+        }
+
+        #[test]
         fn a_rerun_comes_back_as_it_was(
             (instance, task, fire_time, ordinal, run, hops) in any::<(u64, u64, i64, u64, u32, u32)>(),
             (payload, key, reason) in any::<(Option<String>, Option<String>, Option<String>)>(),
@@ -652,6 +742,8 @@ pub(crate) mod tests {
             let _ = transitions(&noise);
             let _ = submissions(&noise);
             let _ = cancel(&noise);
+            let _ = pause(&noise);
+            let _ = delayed(&noise);
             let _ = rerun(TaskId(1), &noise);
             let _ = slot(PartitionId(1), InstanceId(1), &noise);
         }

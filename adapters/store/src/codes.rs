@@ -4,6 +4,7 @@
 use punctual_core::definition::ChainOn;
 use punctual_core::instance::{Cause, MapPhase, Origin, State};
 use punctual_core::occurrence::Outcome;
+use punctual_driver::ports::AuditAction;
 
 /// A closed set of values with a number each.
 pub(crate) trait Coded: Sized {
@@ -79,6 +80,9 @@ coded!(Cause {
     WorkerGone = 43,
     TooManyParts = 44,
     ResultsTooLarge = 45,
+    Rescheduled = 33,
+    SkipRequested = 34,
+    KillRequested = 35,
 });
 
 coded!(MapPhase { List = 0, Items = 1, Reduce = 2 });
@@ -99,6 +103,23 @@ coded!(Outcome {
     BlackedOut = 8,
     ExcludedDay = 9,
     ChainTooLong = 10,
+    Paused = 11,
+});
+
+coded!(AuditAction {
+    Create = 0,
+    Change = 1,
+    Remove = 2,
+    Trigger = 3,
+    Cancel = 4,
+    Kill = 5,
+    Skip = 6,
+    Rerun = 7,
+    Pause = 8,
+    Resume = 9,
+    Discard = 10,
+    CancelTrigger = 11,
+    Reschedule = 12,
 });
 
 /// The first state code that is terminal.
@@ -125,6 +146,9 @@ mod tests {
         }
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
+        }
+        for action in AuditAction::ALL {
+            assert_eq!(AuditAction::from_code(action.code()), Some(action));
         }
         assert_eq!(State::from_code(11), None);
         for on in ChainOn::ALL {

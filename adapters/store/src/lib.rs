@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use punctual_core::definition::TaskDefinition;
 
+mod audit;
 mod codec;
 mod codes;
 #[cfg(feature = "conformance")]
@@ -18,6 +19,7 @@ pub mod conformance;
 #[cfg_attr(not(feature = "conformance"), allow(unreachable_pub))]
 mod guards;
 mod mysql;
+mod pauses;
 mod plan;
 mod refusal;
 mod reruns;

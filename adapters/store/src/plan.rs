@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::chains::{self, ChainProblem, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
-use punctual_driver::ports::{Applied, TaskDocument};
+use punctual_driver::ports::{Applied, AuditAction, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an application has to write.
@@ -25,6 +25,18 @@ pub(crate) struct Creation {
     pub(crate) name: Arc<str>,
     pub(crate) document: Arc<str>,
     pub(crate) chains: Option<Arc<[Chain]>>,
+    pub(crate) group: Option<Arc<str>>,
+}
+
+impl Change {
+    /// What the audit calls it.
+    pub(crate) fn audited(&self) -> AuditAction {
+        match (self.document.is_some(), self.version) {
+            (false, _) => AuditAction::Remove,
+            (true, Version(1)) => AuditAction::Create,
+            (true, _) => AuditAction::Change,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -36,6 +48,7 @@ pub(crate) struct Change {
     /// `None`: it removes the task.
     pub(crate) document: Option<Arc<str>>,
     pub(crate) chains: Option<Arc<[Chain]>>,
+    pub(crate) group: Option<Arc<str>>,
 }
 
 impl Plan {
@@ -128,11 +141,11 @@ impl<'a> Planner<'a> {
     /// What a document that counts means for the task of its name.
     pub(crate) fn compare(&mut self, task: &TaskDocument, stored: Option<StoredTask>) {
         let (name, document) = (Arc::clone(&task.definition.name), Arc::clone(&task.document));
-        let chains = task.definition.chains.clone();
-        let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains }) };
+        let (chains, group) = (task.definition.chains.clone(), task.definition.group.clone());
+        let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains, group }) };
         if stored.is_removed || !stored.is_equal {
             let version = Version(stored.version.0 + 1);
-            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains });
+            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains, group });
             return;
         }
         self.plan.unchanged += 1;
@@ -144,7 +157,8 @@ impl<'a> Planner<'a> {
     /// A task that the source made before and that was not removed: it is now, unless it is among the documents.
     pub(crate) fn made_before(&mut self, id: TaskId, name: &str, version: Version) {
         if !self.last.contains_key(name) {
-            self.plan.removed.push(Change { task: id, name: name.into(), version: Version(version.0 + 1), document: None, chains: None });
+            let version = Version(version.0 + 1);
+            self.plan.removed.push(Change { task: id, name: name.into(), version, document: None, chains: None, group: None });
         }
     }
 

@@ -24,6 +24,10 @@ pub(crate) const KIND_CANCEL: u8 = 3;
 pub(crate) const KIND_NOTICE: u8 = 4;
 pub(crate) const KIND_REFERENCES: u8 = 5;
 pub(crate) const KIND_RERUN: u8 = 6;
+pub(crate) const KIND_PAUSE: u8 = 20;
+pub(crate) const KIND_DELAYED: u8 = 21;
+pub(crate) const KIND_KILL: u8 = 22;
+pub(crate) const KIND_SKIP: u8 = 23;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -164,19 +168,33 @@ pub(crate) fn read_entry<L: Lookup>(
             let submissions = codec::submissions(&entry.body);
             set_aside.unless_malformed(entry.id, submissions.map(|submissions| Request::Trigger { task: entry.task, submissions }))
         }
-        KIND_CANCEL => match codec::cancel(&entry.body) {
+        KIND_CANCEL | KIND_KILL | KIND_SKIP => match codec::cancel(&entry.body) {
             Ok((instance, _)) if is_set_aside(entry.id, instance, lookup, definitions, set_aside)? => None,
-            Ok((instance, reason)) => Some(Request::Cancel { instance, reason }),
+            Ok((instance, reason)) => Some(match entry.kind {
+                KIND_KILL => Request::Kill { instance, reason },
+                KIND_SKIP => Request::Skip { instance, reason },
+                _ => Request::Cancel { instance, reason },
+            }),
             Err(malformed) => {
                 set_aside.entry(entry.id, malformed.0);
                 None
             }
         },
-        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN if set_aside.holds(entry.task, entry.id) => None,
+        // Also that of a task which is set aside: it is to be known when the task is understood.
+        KIND_PAUSE => {
+            let changed = codec::pause(&entry.body).map(|(scope, is_paused)| Request::PauseChanged { scope, is_paused });
+            set_aside.unless_malformed(entry.id, changed)
+        }
+        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_DELAYED if set_aside.holds(entry.task, entry.id) => None,
         KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
         KIND_REFERENCES => {
             let references = codec::references(entry.task, &entry.body);
             let changed = references.map(|references| Request::ReferencesChanged { task: entry.task, references });
+            set_aside.unless_malformed(entry.id, changed)
+        }
+        KIND_DELAYED => {
+            let task = entry.task;
+            let changed = codec::delayed(&entry.body).map(|(ordinal, change, reason)| Request::Delayed { task, ordinal, change, reason });
             set_aside.unless_malformed(entry.id, changed)
         }
         KIND_RERUN => {

@@ -214,6 +214,9 @@ impl Scheduler {
             return is_divided;
         }
         let task = live.row.task;
+        if self.is_held_by_pause(id) {
+            return true;
+        }
         let limit = self.rate_of(task);
         if limit.is_some_and(|limit| self.is_throttled(task, id.partition(), limit)) {
             self.throttle(id);

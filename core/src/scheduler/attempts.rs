@@ -470,7 +470,7 @@ impl Scheduler {
 
     /// An instance that waits for a worker has ended. It is passed over when its turn comes, unless they become too many.
     pub(super) fn forget_ready(&mut self, id: InstanceId) {
-        if !self.leaves_throttled(id) && self.ready.forget_one() {
+        if !self.pauses.let_go(id) && !self.leaves_throttled(id) && self.ready.forget_one() {
             let instances = &self.instances;
             self.ready.retain(|id| instances.get(&id).is_some_and(|live| live.row.state == State::Created));
         }
@@ -485,7 +485,9 @@ impl Scheduler {
         let fence = live.row.fence;
         let connection = self.workers.holder(id).and_then(|worker| worker.connection);
         if let Some(connection) = connection {
-            self.send(connection, ToWorker::Cancel { instance: id, fence });
+            let is_killed = matches!(live.cancel, Some((Cause::KillRequested, _)));
+            let message = if is_killed { ToWorker::Kill { instance: id, fence } } else { ToWorker::Cancel { instance: id, fence } };
+            self.send(connection, message);
         }
     }
 }

@@ -135,6 +135,9 @@ impl Scheduler {
         if !self.tasks.get(&id).is_some_and(|task| self.is_owned(task.partition)) {
             return;
         }
+        if self.is_parked(id) {
+            return;
+        }
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let late = match task.timer.take() {
             Some(Armed::Loop(_, deadline)) => Millis(monotonic.saturating_sub(deadline)),
@@ -214,9 +217,12 @@ impl Scheduler {
     /// Makes an instance, or puts on record why not.
     pub(super) fn fire(&mut self, firing: Firing) -> Option<InstanceId> {
         let task = self.tasks.get(&firing.task)?;
-        let key = task.definition.policies.limit_key.as_deref().map(|pointer| {
-            LimitKey::of(pointer, firing.payload.as_deref().or(firing.definition.payload.as_deref()))
-        });
+        let key = task
+            .definition
+            .policies
+            .limit_key
+            .as_deref()
+            .map(|pointer| LimitKey::of(pointer, firing.payload.as_deref().or(firing.definition.payload.as_deref())));
         let of_task = task.instances.as_deref();
         let of_key = of_task.and_then(|of| of.of(key));
         let (in_progress, waiting) = of_key.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
@@ -397,7 +403,7 @@ impl Scheduler {
         let now = self.now.wall;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         let (policy, key) = (live.definition.policies.concurrency, live.limit_key);
-        let task = live.row.task;
+        let (task, ordinal) = (live.row.task, live.row.ordinal);
         let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
         let of_key = of_task.and_then(|of| of.of(key));
         let (in_progress, waiting) = of_key.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
@@ -407,7 +413,7 @@ impl Scheduler {
         }
         let oldest = of_key.and_then(|of| of.in_progress.first().copied());
         if let Some(of_task) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
-            of_task.delayed.remove(&id);
+            of_task.delayed.remove(&ordinal);
         }
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         match admission {

@@ -175,7 +175,8 @@ impl Scheduler {
         let bytes = progress_mut(&mut live.row).result_bytes + u64::from(items) * 5;
         if bytes > limits::MAP_BYTES_MAX as u64 {
             let most = limits::MAP_BYTES_MAX;
-            let detail = format!("the results of its {items} items have {bytes} bytes, and {most} can be handed on: answer less, or where it is");
+            let detail =
+                format!("the results of its {items} items have {bytes} bytes, and {most} can be handed on: answer less, or where it is");
             return self.end_map(whole, State::Failed, Cause::ResultsTooLarge, Some(detail));
         }
         progress_mut(&mut live.row).phase = MapPhase::Reduce;
@@ -293,7 +294,9 @@ impl Scheduler {
         live.row.failures += 1;
         progress_mut(&mut live.row).made = count(&live.row);
         self.mark_instance(whole);
-        for part in unfinished.into_iter().filter(|part| self.instances.get(part).is_some_and(|live| live.row.part.is_reduce())).collect::<Vec<_>>() {
+        for part in
+            unfinished.into_iter().filter(|part| self.instances.get(part).is_some_and(|live| live.row.part.is_reduce())).collect::<Vec<_>>()
+        {
             self.cancel_instance(part, Cause::ParentEnded, None);
         }
     }

@@ -5,8 +5,9 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, who is given what
-//! in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
+//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, what people have
+//! paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`,
+//! workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
 //!
@@ -20,12 +21,14 @@ mod assigning;
 mod attempts;
 mod breakers;
 mod chains;
+mod changes;
 mod commit;
 mod firing;
-mod maps;
 mod groups;
+mod maps;
 mod ownership;
 mod parts;
+mod pauses;
 mod places;
 mod requests;
 mod reruns;
@@ -59,10 +62,11 @@ pub use breakers::BreakerView;
 use breakers::Breakers;
 use chains::References;
 use commit::Lanes;
-use maps::Mapping;
 use groups::Groups;
+use maps::Mapping;
 use ownership::{Membership, NewPartition, Partition};
 use parts::Parts;
+use pauses::Pauses;
 use places::TaskInstances;
 use throttle::Throttle;
 pub use workers::WorkerView;
@@ -483,6 +487,7 @@ pub struct Scheduler {
     maps: FxHashMap<InstanceId, Mapping>,
     /// Of the tasks whose ends make others fire.
     references: FxHashMap<TaskId, References>,
+    pauses: Pauses,
     ready: ReadyQueue,
     workers: Workers,
     breakers: Breakers,
@@ -532,6 +537,7 @@ impl Scheduler {
             parts: FxHashMap::default(),
             maps: FxHashMap::default(),
             references: FxHashMap::default(),
+            pauses: Pauses::default(),
             ready: ReadyQueue::default(),
             workers: Workers::default(),
             breakers: Breakers::default(),

@@ -459,6 +459,7 @@ impl Scheduler {
         // An edit that nobody has applied yet may have been made before the cursors come.
         self.new_partitions.push(NewPartition { id, tasks, ready: Vec::new(), inbox_was_read: false });
         self.take_up_references(id, snapshot.references);
+        self.take_up_pauses(id, snapshot.pauses);
         let (mut interrupted, mut is_takeover) = (false, false);
         let mut busy_tasks = BTreeSet::new();
         for (row, definition) in snapshot.instances {
@@ -531,7 +532,7 @@ impl Scheduler {
             _ if is_part => {}
             Some(of_task) if state.is_in_progress() => of_task.begin(limit_key, id),
             Some(of_task) if is_delayed => {
-                of_task.delayed.insert(id);
+                of_task.delayed.insert(row.ordinal, id);
             }
             Some(of_task) => of_task.wait(limit_key, id),
             None if state.is_in_progress() => {
@@ -613,6 +614,7 @@ impl Scheduler {
             instance.partition() != id
         });
         self.ready.retain(|instance| instance.partition() != id);
+        self.pauses.forget(id);
         self.throttle.forget(id);
         self.breakers.forget(id);
         self.groups.forget(id);

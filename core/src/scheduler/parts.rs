@@ -199,14 +199,14 @@ impl Scheduler {
     }
 
     /// Cancels all parts of an instance that have not ended; it ends when they have.
-    pub(super) fn cancel_parts(&mut self, whole: InstanceId) {
+    pub(super) fn cancel_parts(&mut self, whole: InstanceId, cause: Cause) {
         let Some(parts) = self.parts.get(&whole) else { return };
         if parts.is_empty() {
             // Of a map, while its next page is read.
             return self.end_of_parts(whole);
         }
         for part in parts.unfinished.clone() {
-            self.cancel_instance(part, Cause::ParentEnded, None);
+            self.cancel_instance(part, cause, None);
         }
     }
 }

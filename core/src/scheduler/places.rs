@@ -27,8 +27,8 @@ pub(super) struct TaskInstances {
     keyed: BTreeMap<LimitKey, Places>,
     /// Of those that wait, so many wait for a key.
     keyed_waiting: usize,
-    /// Manual ones that are not due yet.
-    pub(super) delayed: BTreeSet<InstanceId>,
+    /// Manual ones that are not due yet, by their ordinals.
+    pub(super) delayed: BTreeMap<u64, InstanceId>,
 }
 
 impl TaskInstances {
@@ -86,7 +86,6 @@ impl TaskInstances {
 
     /// One has ended, or waits no more.
     pub(super) fn leave(&mut self, key: Option<LimitKey>, id: InstanceId) {
-        self.delayed.remove(&id);
         let of = match key {
             None => &mut self.whole,
             Some(key) => match self.keyed.get_mut(&key) {
@@ -165,7 +164,7 @@ impl Scheduler {
                 }
             }
         }
-        for instance in &of_task.delayed {
+        for instance in of_task.delayed.values() {
             let Some(live) = self.instances.get_mut(instance) else { continue };
             live.limit_key = key_of(&task.definition, &live.row, &live.definition);
         }

@@ -134,7 +134,8 @@ impl Scheduler {
         }
         // A memory that is full of instances which wait for their groups would wait for ever.
         while self.has_room_to_write()
-            && let Some(index) = self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
+            && let Some(index) =
+                self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
             && let Some(entry) = self.inbox.backlog.remove(index)
         {
             self.apply_and_remove(entry);
@@ -180,11 +181,18 @@ impl Scheduler {
                 }
             }
             Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
+            Request::PauseChanged { scope, is_paused } => self.pause_changed(entry.partition, scope, is_paused, entry.at),
             Request::Notice(_) => unreachable!("taken above"),
             Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
-            Request::Cancel { instance, reason } => {
+            Request::Delayed { task, ordinal, change, reason } => self.change_delayed(task, ordinal, change, &entry.by, reason.as_deref()),
+            Request::Skip { instance, reason } => self.skip_instance(instance, by_whom(&entry.by, reason.as_deref())),
+            Request::Cancel { instance, ref reason } | Request::Kill { instance, ref reason } => {
+                let cause = match entry.request {
+                    Request::Kill { .. } => Cause::KillRequested,
+                    _ => Cause::CancelRequested,
+                };
                 let detail = by_whom(&entry.by, reason.as_deref());
-                self.cancel_instance(instance, Cause::CancelRequested, Some(detail));
+                self.cancel_instance(instance, cause, Some(detail));
                 if let Some(live) = self.instances.get_mut(&instance)
                     && live.row.state.is_with_worker()
                     && !guard!(Guard::CancelKeptUntilEnd, false)
@@ -226,11 +234,22 @@ impl Scheduler {
             return;
         }
         self.disarm_task(id);
+        let is_kept = {
+            let before = &self.tasks[&id].definition;
+            before.trigger == definition.trigger && before.enabled == definition.enabled
+        };
+        // Fire times of the old trigger that had passed by the time of the edit, with nobody there to fire them.
+        let given_up = match self.tasks[&id].next_fire {
+            Some(cursor) if !is_kept && cursor <= at => {
+                let was_parked = self.pauses.unpark(partition, id);
+                self.given_up(id, was_parked, cursor, at)
+            }
+            _ => Vec::new(),
+        };
         let task = self.tasks.get_mut(&id).expect("looked up above");
         let before = std::mem::replace(&mut task.definition, definition.clone());
         let version_before = std::mem::replace(&mut task.version, version);
         let cursor = task.next_fire;
-        let is_kept = before.trigger == definition.trigger && before.enabled == definition.enabled;
         if let Some(fired) = cursor.and_then(|cursor| misfire::preceding(&before.trigger, at, cursor)) {
             task.fired_until = task.fired_until.max(fired);
         }
@@ -246,14 +265,7 @@ impl Scheduler {
                 (Trigger::Delay { delay }, Some(_)) if matches!(before.trigger, Trigger::Delay { .. }) => Some(at.saturating_add(*delay)),
                 _ => after_edit(&definition, at, fired_until),
             };
-            if let Some(cursor) = cursor
-                && cursor <= at
-            {
-                // Fire times of the old trigger that had passed by the time of the edit, with nobody there to fire them.
-                for run in misfire::withdrawn(&before.trigger, cursor, at) {
-                    self.record_run(id, version_before, run, None);
-                }
-            }
+            given_up.into_iter().for_each(|run| self.record_run(id, version_before, run, None));
         }
         if !definition.enabled && before.enabled {
             self.cancel_scheduled_waiting(id, Cause::TaskDisabled);
@@ -267,6 +279,9 @@ impl Scheduler {
         self.mark_task(id);
         self.arm_task(id);
         self.fill_all_free_places(id);
+        if before.group != definition.group {
+            self.release_paused(partition, at);
+        }
     }
 
     /// A task is new to this owner.
@@ -308,17 +323,19 @@ impl Scheduler {
             return;
         }
         let (cursor, version_before, trigger) = (task.next_fire, task.version, task.definition.trigger.clone());
+        let partition = task.partition;
+        let was_parked = self.pauses.unpark(partition, id);
         if let Some(cursor) = cursor
             && cursor <= at
         {
-            for run in misfire::withdrawn(&trigger, cursor, at) {
+            for run in self.given_up(id, was_parked, cursor, at) {
                 self.record_run(id, version_before, run, None);
             }
         }
         self.disarm_task(id);
         // First those that wait: they are not to take the places of the others.
         let of_task = self.tasks[&id].instances.as_ref();
-        let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed.iter().copied()).chain(of.in_progress()));
+        let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed.values().copied()).chain(of.in_progress()));
         let not_started: Vec<_> = all.filter(|id| !self.instances[id].row.state.is_with_worker()).collect();
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
@@ -333,6 +350,8 @@ impl Scheduler {
             self.removed.retain(|_, removed| !removed.in_progress.is_empty());
         }
         self.removed.insert(id, Removed { partition: task.partition, in_progress, fired_until });
+        // What it has begun may end.
+        self.release_paused(partition, at);
     }
 
     /// An instance of a task that was removed has ended.
@@ -377,33 +396,42 @@ impl Scheduler {
         let instance = self.insert(firing, State::Waiting, cause);
         self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(self.now.wall.saturating_add(due_in));
         let task = self.tasks.get_mut(&id).expect("looked up above");
-        task.instances.get_or_insert_default().delayed.insert(instance);
+        task.instances.get_or_insert_default().delayed.insert(ordinal, instance);
         self.arm_instance(instance, due_in);
     }
 
     /// Cancels an instance: at once where no worker has it, else by asking the worker. One that has ended stays as it is.
     pub(super) fn cancel_instance(&mut self, id: InstanceId, cause: Cause, detail: Option<Arc<str>>) {
-        let now = self.now.wall;
         let Some(live) = self.instances.get_mut(&id) else { return };
         if live.row.state.is_terminal() {
             return;
         }
         if live.row.state.is_with_worker() {
-            if live.cancel.is_none() {
+            let is_killed = cause == Cause::KillRequested;
+            // Whoever asks first is on record, but a kill is more than what was asked for before.
+            let is_more = |asked: &(Cause, _)| is_killed && asked.0 != Cause::KillRequested;
+            if live.cancel.as_ref().is_none_or(is_more) {
                 live.cancel = Some((cause, detail));
                 match live.row.has_parts() {
-                    true => self.cancel_parts(id),
+                    true => self.cancel_parts(id, if is_killed { cause } else { Cause::ParentEnded }),
                     false => self.ask_to_cancel(id),
                 }
             }
             return;
         }
+        self.end_unbegun(id, State::Cancelled, cause, detail);
+    }
+
+    /// Ends an instance that no worker has.
+    pub(super) fn end_unbegun(&mut self, id: InstanceId, state: State, cause: Cause, detail: Option<Arc<str>>) {
+        let now = self.now.wall;
+        let live = self.instances.get_mut(&id).expect("checked by the caller");
         let was_in_progress = live.row.state.is_in_progress();
         let waited_for_group = live.row.waits_for_group().is_some();
         let key = live.limit_key;
-        live.change(State::Cancelled, cause, now).detail = detail;
+        live.change(state, cause, now).detail = detail;
         live.row.due_at = None;
-        let task = live.row.task;
+        let (task, ordinal) = (live.row.task, live.row.ordinal);
         let was_created = live.row.transitions.iter().rev().nth(1).is_some_and(|before| before.to == State::Created);
         if let Some(key) = live.timer.take() {
             self.instance_timers.cancel(key);
@@ -419,6 +447,7 @@ impl Scheduler {
         }
         if let Some(instances) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
             instances.leave(key, id);
+            instances.delayed.remove(&ordinal);
         }
         self.fill_free_places(task, key);
         // A fixed delay waits for this one no longer.

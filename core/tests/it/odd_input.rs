@@ -68,6 +68,7 @@ fn a_scheduler_may_say_anything_to_a_worker() {
     let mut world = World::settled(1);
     let messages = vec![
         ToWorker::Cancel { instance: InstanceId(7), fence: Fence(1) },
+        ToWorker::Kill { instance: InstanceId(7), fence: Fence(1) },
         ToWorker::Acknowledge { instance: InstanceId(u64::MAX), fence: Fence(0) },
         ToWorker::Welcome { heartbeat: Millis(0), lease: Millis(0) },
         ToWorker::GiveAccount,

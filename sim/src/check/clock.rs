@@ -33,6 +33,9 @@ impl Clocks {
                     | What::Submitted { .. }
                     | What::CancelSubmitted { .. }
                     | What::RerunSubmitted { .. }
+                    | What::SkipSubmitted { .. }
+                    | What::DelayedChanged { .. }
+                    | What::PauseChanged { .. }
                     | What::Noticed { .. }
                     | What::ReferencesChanged { .. }
             );

@@ -12,6 +12,7 @@ use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, Versio
 use punctual_core::inbox::Notice;
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
+use punctual_core::pause::PauseScope;
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
 use rustc_hash::FxHashMap;
@@ -85,6 +86,9 @@ pub(super) enum EntryKind<'a> {
     Rerun { instance: InstanceId },
     Noticed { notice: &'a Notice },
     ReferencesChanged { task: TaskId },
+    Skip,
+    Delayed { task: TaskId, ordinal: u64 },
+    Paused { scope: &'a PauseScope, is_paused: bool },
 }
 
 /// An inbox entry.
@@ -271,6 +275,16 @@ impl<'a> Facts<'a> {
                 What::RerunSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Rerun { instance: *instance }));
                 }
+                What::SkipSubmitted { entry: id, instance } => {
+                    self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Skip));
+                }
+                What::DelayedChanged { entry: id, task, ordinal } => {
+                    self.entries.push(entry(*id, None, EntryKind::Delayed { task: *task, ordinal: *ordinal }));
+                }
+                What::PauseChanged { entry: id, partition, scope, is_paused } => {
+                    let kind = EntryKind::Paused { scope, is_paused: *is_paused };
+                    self.entries.push(entry(*id, Some(*partition), kind));
+                }
                 _ => {}
             }
         }
@@ -280,7 +294,9 @@ impl<'a> Facts<'a> {
         self.tasks = tasks.into_iter().map(|(id, edits)| Task { id, edits }).collect();
         self.versions.sort_by_key(|version| version.row.id);
         for index in 0..self.entries.len() {
-            if let EntryKind::Submitted { task, .. } | EntryKind::ReferencesChanged { task } = self.entries[index].kind {
+            if let EntryKind::Submitted { task, .. } | EntryKind::ReferencesChanged { task } | EntryKind::Delayed { task, .. } =
+                self.entries[index].kind
+            {
                 self.entries[index].partition = self.partition_of(task);
             }
         }
@@ -583,6 +599,9 @@ fn is_in_database(what: &What) -> bool {
             | What::Submitted { .. }
             | What::CancelSubmitted { .. }
             | What::RerunSubmitted { .. }
+            | What::SkipSubmitted { .. }
+            | What::DelayedChanged { .. }
+            | What::PauseChanged { .. }
             | What::Noticed { .. }
             | What::ReferencesChanged { .. }
             | What::LeaseGranted { .. }

@@ -2,9 +2,11 @@
 
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::inbox::{Notice, ordinal_of};
-use punctual_core::instance::{InstanceRow, Origin, Part};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Outcome;
+use punctual_core::pause::PauseScope;
+use punctual_driver::ports::PauseTarget;
 use rustc_hash::FxHashMap;
 
 use crate::check::facts::{Call, Commit, Entry, EntryKind, Facts, NEVER};
@@ -73,7 +75,10 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
             },
             EntryKind::Noticed { notice } => slot_without_effect(facts, place, notice),
             // It changes what the owner has in memory only.
-            EntryKind::ReferencesChanged { .. } => None,
+            EntryKind::ReferencesChanged { .. } | EntryKind::Paused { .. } => None,
+            // What has begun goes on.
+            EntryKind::Skip => None,
+            EntryKind::Delayed { task, ordinal } => delayed_without_effect(facts, task, ordinal, record),
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
             EntryKind::Rerun { instance } => rerun_without_effect(facts, instance, record, &mut brought),
             EntryKind::Defined { task, version, is_removal } => definition_without_effect(facts, place, task, version, is_removal),
@@ -160,6 +165,15 @@ fn rerun_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize, 
     }
 }
 
+/// A change to a trigger that is not due yet: its instance does not go on waiting as if nothing had been.
+fn delayed_without_effect(facts: &Facts<'_>, task: TaskId, ordinal: u64, record: usize) -> Option<String> {
+    let is_it = |row: &&InstanceRow| row.ordinal == ordinal && row.task == task && row.run == 1 && row.part == Part::WHOLE;
+    let instances = facts.instances.iter().filter_map(|instance| facts.row_at(instance.id, record));
+    let row = instances.filter(is_it).find(|row| row.state == State::Waiting && row.due_at.is_some())?;
+    let was_put_off = row.transitions.iter().any(|transition| transition.cause == Cause::Rescheduled);
+    (!was_put_off).then(|| format!("instance {} of task {task} waits as before", row.id))
+}
+
 fn cancel_without_effect(facts: &Facts<'_>, instance: InstanceId, record: usize) -> Option<String> {
     let row = facts.row_at(instance, record).filter(|row| !row.state.is_terminal())?;
     Some(format!("instance {instance} of task {} is {}", row.task, row.state.name()))
@@ -241,6 +255,15 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
         (Ask::Trigger { task: name, key }, EntryKind::Submitted { task, key: own, .. }) => is_named(task, name) && key.as_deref() == own,
         (Ask::Cancel { instance }, EntryKind::Cancel { instance: own }) => *instance == own,
         (Ask::Rerun { instance }, EntryKind::Rerun { instance: own }) => *instance == own,
+        (Ask::Pause { target, is_paused }, EntryKind::Paused { scope, is_paused: own }) => {
+            let is_same = match (target, scope) {
+                (PauseTarget::All, PauseScope::All) => true,
+                (PauseTarget::Group(group), PauseScope::Group(own)) => group == own,
+                (PauseTarget::Task(name), PauseScope::Task(task)) => is_named(*task, name),
+                _ => false,
+            };
+            is_same && *is_paused == own
+        }
         _ => false,
     }
 }

@@ -108,7 +108,7 @@ fn wrong_occurrence(
         Outcome::CatchUpLimit => matches!(policy.action, MisfireAction::FireAll { .. }),
         Outcome::DeadlinePassed => policy.deadline.is_some(),
         Outcome::LimitReached | Outcome::QueueFull | Outcome::Disabled | Outcome::Withdrawn | Outcome::ChainTooLong => return None,
-        Outcome::BlackedOut | Outcome::ExcludedDay => return None,
+        Outcome::BlackedOut | Outcome::ExcludedDay | Outcome::Paused => return None,
     };
     if !is_by_policy {
         return Some("that is not the task's policy".into());

@@ -38,6 +38,7 @@ mod leases;
 mod limits;
 mod misfires;
 mod parts;
+mod pauses;
 mod queueing;
 mod results;
 mod retries;
@@ -138,6 +139,7 @@ pub const CATALOGUE: &[Property] = &[
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
     property("map.complete", "a list has each of its items run once, and is reduced when all have succeeded", parts::mapped),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
+    property("pause.held", "nothing of a paused task starts from the pause's commit until its end", pauses::held),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
     property("group.held", "no instance of a group begins beyond the group's limit, whoever owns it", groups::held),
     property("group.no_leak", "when all is well again, a group keeps no slot of what has ended", groups::no_leak),

@@ -8,16 +8,17 @@ use crate::check::{Case, Verdict};
 /// The diagram in the documentation of instances, written down a second time.
 ///
 /// - The first state is waiting or created.
-/// - From waiting: created, or skipped or cancelled.
+/// - From waiting: created, or skipped or cancelled; waiting, where it is put off.
 /// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back;
-///   failed, where it is for one worker only and that is gone, or for too many; cancelled, since nobody has it.
+///   failed, where it is for one worker only and that is gone, or for too many; skipped or
+///   cancelled, since nobody has it.
 /// - From dispatched: created where it was given back; running; any end, since what happens in one batch may pass over running.
 /// - From running: retrying or any end.
 /// - From retrying: created; a late success of the attempt that was taken for lost; cancelled, since nobody has it.
 const LEGAL: [(Option<State>, &[State]); 6] = [
     (None, &[State::Waiting, State::Created]),
-    (Some(State::Waiting), &[State::Created, State::Skipped, State::Cancelled]),
-    (Some(State::Created), &[State::Dispatched, State::Succeeded, State::Cancelled]),
+    (Some(State::Waiting), &[State::Waiting, State::Created, State::Skipped, State::Cancelled]),
+    (Some(State::Created), &[State::Dispatched, State::Succeeded, State::Skipped, State::Cancelled]),
     (
         Some(State::Dispatched),
         &[

@@ -13,7 +13,9 @@ use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::instance::{InstanceRow, Part, ShardsAgain, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{InstanceCursor, LeaseAnswer, Rerunning, Submitted};
+use punctual_driver::ports::{Actor, InstanceCursor, LeaseAnswer, PauseTarget, Rerunning, Submitted};
+
+use crate::model::people::{Audited, People};
 
 /// A partition's lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,6 +125,16 @@ pub(crate) enum Write {
         request: Request,
         at: Timestamp,
     },
+    SetPause {
+        target: PauseTarget,
+        /// Since when and by whom; `None`: it is lifted.
+        pause: Option<(Timestamp, Actor)>,
+    },
+    /// A dead letter is run again or discarded.
+    Settle {
+        instance: InstanceId,
+    },
+    Audit(Audited),
     Commit(Arc<Batch>),
 }
 
@@ -167,6 +179,8 @@ pub struct Data {
     pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
     /// What attempts wrote.
     pub outputs: BTreeMap<(InstanceId, u32), Output>,
+    /// What people have done, and what waits for them.
+    pub(crate) people: People,
     keys: BTreeMap<Arc<str>, (Request, InboxId)>,
     last_entry: u64,
 }
@@ -282,10 +296,16 @@ impl Data {
             }
             Write::Submit { partition, by, key, request, at } => {
                 let entry = self.put_entry(*partition, by, request.clone(), *at);
+                if let Request::Rerun { of } = request {
+                    self.people.settle(of.instance);
+                }
                 if let Some(key) = key {
                     self.keys.insert(key.clone(), (request.clone(), entry));
                 }
             }
+            Write::SetPause { target, pause } => self.people.set_pause(target, pause.clone()),
+            Write::Settle { instance } => self.people.settle(*instance),
+            Write::Audit(audited) => self.people.put_audit(audited.clone()),
             Write::Commit(batch) => self.commit(batch),
         }
     }
@@ -409,6 +429,7 @@ impl Data {
             true => self.live.remove(&row.id),
             false => self.live.insert(row.id),
         };
+        self.people.row_is(self.instances.get(&row.id).map(|before| before.state), &row);
         self.instances.insert(row.id, row);
     }
 }

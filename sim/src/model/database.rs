@@ -9,7 +9,7 @@ use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, Tas
 use punctual_core::inbox::{InboxEntry, Request, Rerun, Submission};
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, Applied, Beat, InstanceAction, LeaseAnswer, Rerunning, Submitted, TaskDocument};
 
 use crate::history::{Recorder, What, Who};
 use crate::model::catalog::Change;
@@ -356,15 +356,7 @@ impl Database {
 
     /// Asks for an instance to be cancelled.
     pub fn cancel(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> Submitted {
-        if !self.data.instances.contains_key(&instance) {
-            return Submitted::NoSuchInstance;
-        }
-        let (partition, now) = (instance.partition(), self.clock(at));
-        let entry = InboxId(self.data.last_entry().0 + 1);
-        let request = Request::Cancel { instance, reason };
-        let write = Write::Submit { partition, by: by.clone(), key: None, request, at: now };
-        self.write(at, write, Some(What::CancelSubmitted { entry, instance }));
-        Submitted::Accepted { entry }
+        self.act(at, instance, InstanceAction::Cancel, &Actor { by: by.clone(), from: None, why: reason })
     }
 
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
@@ -425,7 +417,7 @@ impl Database {
         entry
     }
 
-    fn write(&mut self, at: u64, write: Write, what: Option<What>) {
+    pub(crate) fn write(&mut self, at: u64, write: Write, what: Option<What>) {
         let index = self.recorder.len();
         self.data.apply(&write);
         if let Some(what) = what {

@@ -7,12 +7,14 @@
 //! | `reading` | what owners read, and what is set aside for a program that can't decode it |
 //! | `catalog` | what everybody may read, and what an application of documents has to write |
 //! | `database` | a primary with a clock of its own, a replica behind it, failover, and the history of what was carried out |
+//! | `people` | what people do: pauses, the audit, dead letters |
 //! | `ports` | all that behind the ports |
 
 mod catalog;
 mod checks;
 mod data;
 mod database;
+mod people;
 mod ports;
 mod reading;
 

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{DelayedChange, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
-    Submitted, TaskDocument, TaskView, VersionView,
+    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction,
+    InstanceFilter, InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError,
+    Submitted, TaskDocument, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -167,18 +168,32 @@ impl Catalog for ModelStore {
     async fn apply(
         &self,
         source: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         documents: Vec<TaskDocument>,
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
-        Ok(self.at(now, |database, at| database.apply(at, &source, &by, &documents, dry_run)))
+        Ok(self.at(now, |database, at| {
+            let applied = database.apply(at, &source, &by.by, &documents, dry_run);
+            if !dry_run {
+                let written = [
+                    (AuditAction::Create, &applied.created),
+                    (AuditAction::Change, &applied.changed),
+                    (AuditAction::Remove, &applied.removed),
+                ];
+                for (action, name) in written.into_iter().flat_map(|(action, names)| names.iter().map(move |name| (action, name))) {
+                    let task = database.data().names[name].task;
+                    database.audited(at, &by, action, Some(task), None, Some(source.clone()));
+                }
+            }
+            applied
+        }))
     }
 
     async fn trigger(
         &self,
         task: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         key: Option<Arc<str>>,
         submissions: Vec<Submission>,
         now: Timestamp,
@@ -186,22 +201,60 @@ impl Catalog for ModelStore {
         if !(1..=limits::SUBMISSIONS_MAX).contains(&submissions.len()) {
             return Err(other(format!("{} submissions are not between 1 and {}", submissions.len(), limits::SUBMISSIONS_MAX)));
         }
-        Ok(self.at(now, |database, at| database.trigger(at, &task, &by, key.as_ref(), submissions)))
+        Ok(self.at(now, |database, at| {
+            let submitted = database.trigger(at, &task, &by.by, key.as_ref(), submissions);
+            if let Submitted::Accepted { .. } = submitted {
+                let task = database.data().names[&task].task;
+                database.audited(at, &by, AuditAction::Trigger, Some(task), None, key);
+            }
+            submitted
+        }))
     }
 
-    async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
+    async fn act(&self, instance: InstanceId, action: InstanceAction, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.act(at, instance, action, &by)))
     }
 
-    async fn rerun(
+    async fn rerun(&self, instance: InstanceId, by: Actor, which: Rerunning, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| {
+            let submitted = database.rerun(at, instance, &by.by, by.why.clone(), which);
+            if let Submitted::Accepted { .. } = submitted {
+                let task = database.data().instances[&instance].task;
+                database.audited(at, &by, AuditAction::Rerun, Some(task), Some(instance), None);
+            }
+            submitted
+        }))
+    }
+
+    async fn set_pause(&self, target: PauseTarget, is_paused: bool, by: Actor, now: Timestamp) -> Result<PauseSet, StoreError> {
+        Ok(self.at(now, |database, at| database.set_pause(at, &target, is_paused, &by)))
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseView>, StoreError> {
+        Ok(self.with(|database, _| database.data().pause_views()))
+    }
+
+    async fn change_trigger(
         &self,
-        instance: InstanceId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        which: Rerunning,
+        task: Arc<str>,
+        key: Arc<str>,
+        change: DelayedChange,
+        by: Actor,
         now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason, which)))
+    ) -> Result<TriggerChanged, StoreError> {
+        Ok(self.at(now, |database, at| database.change_trigger(at, &task, &key, change, &by)))
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Vec<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().dead_letter_views(&filter)))
+    }
+
+    async fn discard(&self, instance: InstanceId, by: Actor, now: Timestamp) -> Result<Discarded, StoreError> {
+        Ok(self.at(now, |database, at| database.discard(at, instance, &by)))
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditView>, StoreError> {
+        Ok(self.with(|database, _| database.data().audit_views(&filter)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -48,6 +48,7 @@ impl Data {
             instances: live.collect(),
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
+            pauses: self.pauses_of(partition),
         }
     }
 
@@ -112,7 +113,9 @@ impl Reader<'_> {
                 (self.standing(*task) == Standing::Understood).then(|| entry.request.clone())
             }
             Request::Rerun { of } => (self.standing(of.task) == Standing::Understood).then(|| entry.request.clone()),
-            Request::Cancel { instance, .. } => {
+            Request::PauseChanged { .. } => Some(entry.request.clone()),
+            Request::Delayed { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
+            Request::Cancel { instance, .. } | Request::Kill { instance, .. } | Request::Skip { instance, .. } => {
                 let row = self.data.instances.get(instance);
                 let goes_on =
                     row.is_none_or(|row| self.standing(row.task) == Standing::Understood && !self.is_beyond_it(row.task, row.version));

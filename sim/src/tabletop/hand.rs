@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{DelayedChange, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::protocol::Hello;
 use punctual_core::scheduler::{self, Scheduler};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::worker;
-use punctual_driver::ports::{Rerunning, Submitted, Wake};
+use punctual_driver::ports::{Actor, InstanceAction, PauseTarget, Rerunning, Submitted, TriggerChanged, Wake};
 use serde_json::json;
 
 use crate::calls::answer_of;
@@ -164,6 +164,15 @@ impl World {
         self.answered(call, submitted).expect("it was accepted")
     }
 
+    /// Fires a task by hand under a key.
+    pub fn trigger_under(&mut self, name: &str, key: &str, delay: u64) -> InboxId {
+        let call = self.asked(Ask::Trigger { task: Arc::from(name), key: Some(Arc::from(key)) });
+        let (at, key) = (self.at(), Arc::from(key));
+        let submission = Submission { key: Some(Arc::clone(&key)), payload: None, delay: Some(Millis(delay)) };
+        let submitted = self.database.trigger(at, name, &Arc::from("ops"), Some(&key), vec![submission]);
+        self.answered(call, submitted).expect("it was accepted")
+    }
+
     /// Writes a trigger of a task that nobody has defined.
     pub fn submit_unknown(&mut self, name: &str, task: TaskId, submissions: Vec<Submission>) {
         self.database.put_trigger(self.at(), name, &Arc::from("ops"), task, submissions);
@@ -178,6 +187,33 @@ impl World {
         let call = self.asked(Ask::Cancel { instance });
         let submitted = self.database.cancel(self.at(), instance, &Arc::from("ops"), Some(Arc::from("no longer needed")));
         self.answered(call, submitted).expect("the instance is there")
+    }
+
+    /// Asks for something to be done with an instance.
+    pub fn act(&mut self, instance: InstanceId, action: InstanceAction) {
+        let by = Actor { by: Arc::from("ops"), from: None, why: Some(Arc::from("no longer needed")) };
+        self.database.act(self.at(), instance, action, &by);
+        self.wake(Wake::Inbox);
+    }
+
+    /// Makes a pause, or lifts it.
+    ///
+    /// # Panics
+    ///
+    /// Where there is nothing to be paused, or nothing was.
+    pub fn set_pause(&mut self, target: &PauseTarget, is_paused: bool) {
+        let call = self.asked(Ask::Pause { target: target.clone(), is_paused });
+        let at = self.at();
+        let submitted = crate::calls::set_pause(&mut self.database, at, target, is_paused);
+        self.answered(call, submitted.expect("it was otherwise")).expect("there is something to be paused");
+    }
+
+    /// Asks for a manual trigger that is not due yet to be cancelled or to come at another time.
+    pub fn change_trigger(&mut self, name: &str, key: &str, change: DelayedChange) -> TriggerChanged {
+        let by = Actor { by: Arc::from("ops"), from: None, why: Some(Arc::from("another time")) };
+        let changed = self.database.change_trigger(self.at(), name, &Arc::from(key), change, &by);
+        self.wake(Wake::Inbox);
+        changed
     }
 
     /// Asks for an instance to run once more. `None`: that was refused.

@@ -47,6 +47,8 @@ pub use hand::{START, every, minutely, task};
 pub use handlers::{Began, Run};
 pub use nodes::{Replica, Worker};
 pub use store::Fate;
+// What is asked for by hand is said in the ports' words.
+pub use punctual_driver::ports::{InstanceAction, PauseTarget, TriggerChanged};
 
 use handlers::HandlerEnd;
 use links::{Link, Side};

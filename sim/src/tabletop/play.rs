@@ -10,7 +10,7 @@ use punctual_core::limits;
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_core::{scheduler, worker};
 use punctual_driver::clock::StoreClock;
-use punctual_driver::ports::{Clock, Submitted, Wake};
+use punctual_driver::ports::{Clock, PauseTarget, Submitted, Wake};
 use rand_chacha::ChaCha8Rng;
 
 use crate::bank::{self, Flaw, PROBES};
@@ -33,6 +33,8 @@ pub(super) enum PlayEvent {
     Called(usize),
     /// A caller makes its call again.
     CalledAgain(usize),
+    /// Whoever made the pause of this call lifts it.
+    PauseEnds(usize),
     Healed,
 }
 
@@ -113,6 +115,7 @@ enum Wanted {
     Trigger { task: Arc<str>, key: Option<Arc<str>>, submissions: Vec<Submission> },
     Cancel { instance: InstanceId },
     Define { task: Arc<str>, definition: Option<Arc<TaskDefinition>> },
+    Pause { target: PauseTarget, is_paused: bool },
 }
 
 impl Play {
@@ -304,6 +307,7 @@ impl World {
             }
             PlayEvent::Called(place) => self.call(place),
             PlayEvent::CalledAgain(caller) => self.make_call(caller),
+            PlayEvent::PauseEnds(place) => self.pause_ends(place),
             PlayEvent::Healed => {
                 self.the_play().trouble.is_healed = true;
                 if !self.the_play().plan.faults.is_empty() {
@@ -503,6 +507,13 @@ impl World {
                 let name = of_task(*task);
                 Wanted::Define { task: name, definition: Some(calls::definition(document)) }
             }
+            CallKind::Pause { on, lasts_ms } => {
+                self.send(*lasts_ms, Delivery::Play(PlayEvent::PauseEnds(place)));
+                // A pause that was long under way may come after its end.
+                let surely_over = plan.heal_at_ms.saturating_sub(plan.calls[place].at_ms) + calls::PAUSES_OVER_AFTER_MS;
+                self.send(surely_over, Delivery::Play(PlayEvent::PauseEnds(place)));
+                Wanted::Pause { target: calls::pause_target(&plan, on), is_paused: true }
+            }
             CallKind::Remove { task } => {
                 let name = of_task(*task);
                 Wanted::Define { task: name, definition: None }
@@ -510,6 +521,14 @@ impl World {
         };
         let random = plan.stream(&format!("database/call/{place}"));
         self.add_caller(Caller { random, what: wanted, series: 0, number: 0 });
+    }
+
+    fn pause_ends(&mut self, place: usize) {
+        let plan = self.the_play().plan.clone();
+        let CallKind::Pause { on, .. } = &plan.calls[place].what else { return };
+        let random = plan.stream(&format!("database/call/{place}/end"));
+        let what = Wanted::Pause { target: calls::pause_target(&plan, on), is_paused: false };
+        self.add_caller(Caller { random, what, series: 0, number: 0 });
     }
 
     /// So many submissions at once.
@@ -542,6 +561,7 @@ impl World {
                 Wanted::Trigger { task, key, .. } => Asked::Trigger { task: task.clone(), key: key.clone() },
                 Wanted::Cancel { instance } => Asked::Cancel { instance: *instance },
                 Wanted::Define { task, .. } => Asked::Define { task: task.clone() },
+                Wanted::Pause { target, is_paused } => Asked::Pause { target: target.clone(), is_paused: *is_paused },
             },
         );
         self.record(Who::Client, What::Asked { call, ask: asked });
@@ -557,16 +577,23 @@ impl World {
             Wanted::Trigger { task, key, submissions } => self.database.trigger(at, &task, &by, key.as_ref(), submissions),
             Wanted::Cancel { instance } => self.database.cancel(at, instance, &by, None),
             Wanted::Define { task, definition } => calls::define(&mut self.database, at, &task, definition),
+            // One that is so already is refused as one of nothing is.
+            Wanted::Pause { target, is_paused } => {
+                calls::set_pause(&mut self.database, at, &target, is_paused).unwrap_or(Submitted::NoSuchTask)
+            }
         }
     }
 
     pub(super) fn caller_hears(&mut self, place: usize, done: Result<Submitted, Failed>) {
+        let has_failed = done.is_err();
         let answer = answer_of(done);
         let play = self.the_play();
         let call = play.callers[place].number;
         // A call whose answer was lost is made again only where a key makes it the same call.
         let has_key = matches!(play.callers[place].what, Wanted::Trigger { key: Some(_), .. });
-        let is_again = answer == Answer::Unknown && has_key && !play.trouble.is_healed;
+        // Whoever lifts a pause sees to it that it is over.
+        let lifts = matches!(play.callers[place].what, Wanted::Pause { is_paused: false, .. });
+        let is_again = answer == Answer::Unknown && has_key && !play.trouble.is_healed || has_failed && lifts;
         self.record(Who::Client, What::Answered { call, answer: answer.clone() });
         if matches!(answer, Answer::Accepted(_)) {
             self.wake(Wake::Inbox);

@@ -8,7 +8,7 @@ use madsim::time::sleep;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::inbox::Submission;
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Signals, Wake};
+use punctual_driver::ports::{PauseTarget, Signals, Submitted, Wake};
 
 use crate::calls::{self, AGAIN_AFTER_MS, answer_of, definition};
 use crate::history::{Answer, Ask, What, Who};
@@ -63,6 +63,15 @@ impl Caller {
             CallKind::Cancel { nth } => self.cancel(nth).await,
             CallKind::Edit { task, document } => self.define(task, Some(definition(&document))).await,
             CallKind::Remove { task } => self.define(task, None).await,
+            CallKind::Pause { on, lasts_ms } => {
+                let target = calls::pause_target(&self.env.plan, &on);
+                self.set_pause(&target, true).await;
+                sleep(Duration::from_millis(lasts_ms)).await;
+                self.lift_pause(&target).await;
+                // A pause that was long under way may come after its end.
+                self.env.sleep_until(self.env.plan.heal_at_ms + calls::PAUSES_OVER_AFTER_MS).await;
+                self.lift_pause(&target).await;
+            }
         }
     }
 
@@ -91,6 +100,26 @@ impl Caller {
         let call = self.asked(Ask::Cancel { instance });
         let done = self.connection.ask(true, move |database, at| database.cancel(at, instance, &Arc::from("client"), None)).await;
         self.answered(call, &answer_of(done));
+    }
+
+    /// Whether a pause was made or not: whoever asked for it sees to it that it is over.
+    async fn lift_pause(&self, target: &PauseTarget) {
+        while self.set_pause(target, false).await == Answer::Unknown {
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// Makes a pause, or lifts it. One that was refused for now is asked for again by whoever lifts it.
+    async fn set_pause(&self, target: &PauseTarget, is_paused: bool) -> Answer {
+        let call = self.asked(Ask::Pause { target: target.clone(), is_paused });
+        let asked_for = target.clone();
+        let done = self.connection.ask(true, move |database, at| calls::set_pause(database, at, &asked_for, is_paused)).await;
+        let has_failed = done.is_err();
+        // One that is so already is refused as one of nothing is.
+        let answer = answer_of(done.map(|done| done.unwrap_or(Submitted::NoSuchTask)));
+        self.answered(call, &answer);
+        // What surely wrote nothing may be tried again.
+        if has_failed { Answer::Unknown } else { answer }
     }
 
     async fn define(&self, task: usize, definition: Option<Arc<TaskDefinition>>) {

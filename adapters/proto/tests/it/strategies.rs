@@ -144,6 +144,7 @@ pub(crate) fn to_worker() -> impl Strategy<Value = ToWorker> {
         welcome(),
         assignment().prop_map(|assignment| ToWorker::Assign(Arc::new(assignment))),
         attempt().prop_map(|(instance, fence)| ToWorker::Cancel { instance, fence }),
+        attempt().prop_map(|(instance, fence)| ToWorker::Kill { instance, fence }),
         attempt().prop_map(|(instance, fence)| ToWorker::Acknowledge { instance, fence }),
         Just(ToWorker::Alive),
         Just(ToWorker::GiveAccount),

@@ -1,4 +1,4 @@
-//! What everyone else writes: task documents, manual triggers, cancellations; each with its inbox entry in one transaction.
+//! What everyone else writes: task documents, manual triggers, reruns; each with its inbox entry in one transaction.
 //!
 //! **Turns.** Numbers of inbox entries are given out before the transactions that write them end, and an owner reads on behind the highest
 //! number it has seen: an entry that became visible below it would never be read. So whoever writes entries holds the row `inbox` of `gate`
@@ -11,21 +11,23 @@ use std::sync::Arc;
 use punctual_core::chains::Edge;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
-use punctual_driver::ports::{Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
+use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
 use crate::mysql::error::Failure;
 use crate::mysql::owner::references;
+use crate::mysql::people::{audit_sql, settle_sql};
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
 use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::set_aside::{KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
@@ -103,10 +105,11 @@ pub(crate) async fn write(
     session: &mut Session,
     partitions: u16,
     source: &str,
-    by: &str,
+    actor: &Actor,
     plan: &Plan,
     now_sql: &str,
 ) -> Result<(), Failure> {
+    let by = &*actor.by;
     let last = session.rows("SELECT CAST(COALESCE(MAX(id), 0) AS UNSIGNED) FROM tasks".to_owned()).await?;
     let last: u64 = last.first().ok_or(Failure::Sql(sqlx::Error::RowNotFound))?.try_get(0)?;
     let created = (last + 1..).zip(&plan.created).map(|(id, created)| Change {
@@ -115,17 +118,23 @@ pub(crate) async fn write(
         version: Version(1),
         document: Some(created.document.clone()),
         chains: created.chains.clone(),
+        group: created.group.clone(),
     });
     let created: Vec<_> = created.collect();
     let changes: Vec<_> = created.iter().chain(&plan.changed).chain(&plan.removed).collect();
     let tasks = statements(
-        "INSERT INTO tasks (id, name, `partition`, version, source, removed, updated_at) VALUES ",
+        "INSERT INTO tasks (id, name, `partition`, version, source, removed, updated_at, label) VALUES ",
         &changes,
         " ON DUPLICATE KEY UPDATE version = VALUES(version), source = VALUES(source), removed = VALUES(removed), \
-         updated_at = VALUES(updated_at)",
+         updated_at = VALUES(updated_at), label = VALUES(label)",
         |values, change| {
             let values = values.unsigned(change.task.0).bytes(change.name.as_bytes()).unsigned(partition_of(&change.name, partitions).0);
-            values.unsigned(change.version.0).bytes(source.as_bytes()).unsigned(change.document.is_none()).expression(now_sql);
+            values
+                .unsigned(change.version.0)
+                .bytes(source.as_bytes())
+                .unsigned(change.document.is_none())
+                .expression(now_sql)
+                .text(change.group.as_deref());
         },
     );
     session.run_all(tasks).await?;
@@ -139,6 +148,11 @@ pub(crate) async fn write(
         },
     );
     session.run_all(versions).await?;
+    let audited = changes.iter().map(|change| {
+        let (action, task) = (change.audited(), Some(change.task));
+        Audit { actor, action, task, instance: None, subject: Some(source) }
+    });
+    session.run_all(audit_sql(audited, now_sql)).await?;
     let source = literal(source.as_bytes());
     for some in plan.taken_over.chunks(crate::mysql::sql::STATEMENT_ROWS_MAX) {
         let ids = crate::mysql::sql::list(some.iter().map(|task| task.0));
@@ -222,7 +236,7 @@ async fn tell_references(session: &mut Session, concerned: &BTreeSet<(u16, u64)>
 }
 
 /// Begins a transaction, asks `before`, takes the turn of those who write entries and asks `in_turn`, in one message. What both answered.
-async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<String>) -> Result<[Answer; 2], Failure> {
+pub(crate) async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<String>) -> Result<[Answer; 2], Failure> {
     let mut sql = format!("START TRANSACTION; {before}; {TAKE_INBOX_TURN}");
     if let Some(in_turn) = in_turn {
         sql.push_str("; ");
@@ -234,16 +248,21 @@ async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<Stri
 }
 
 /// An entry that somebody asks for.
-struct NewEntry<'a> {
-    partition: PartitionId,
-    by: &'a str,
-    kind: u8,
-    task: Option<TaskId>,
-    body: &'a [u8],
+pub(crate) struct NewEntry<'a> {
+    pub(crate) partition: PartitionId,
+    pub(crate) by: &'a str,
+    pub(crate) kind: u8,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) body: &'a [u8],
 }
 
 /// Writes one entry, and what `with_it` says of it, where `LAST_INSERT_ID()` is its number; ends the transaction. The caller has the turn.
-async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option<String>, now_sql: &str) -> Result<InboxId, Failure> {
+pub(crate) async fn write_entry(
+    session: &mut Session,
+    entry: NewEntry<'_>,
+    with_it: impl IntoIterator<Item = String>,
+    now_sql: &str,
+) -> Result<InboxId, Failure> {
     let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
     let mut script = statements(sql, [entry], "", |values, entry| {
         let values = values.unsigned(entry.partition.0).expression(now_sql).bytes(entry.by.as_bytes()).unsigned(entry.kind);
@@ -261,7 +280,7 @@ async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option
 pub(crate) async fn trigger(
     session: &mut Session,
     task: &str,
-    by: &str,
+    by: &Actor,
     key: Option<&str>,
     submissions: &[Submission],
     now_sql: &str,
@@ -287,34 +306,18 @@ pub(crate) async fn trigger(
             "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
         )
     });
-    let entry = NewEntry { partition, by, kind: KIND_TRIGGER, task: Some(id), body: &body };
-    Ok(Submitted::Accepted { entry: write_entry(session, entry, remember, now_sql).await? })
-}
-
-/// Puts a cancellation into the inbox. The transaction that it begins is ended only where it is accepted.
-pub(crate) async fn cancel(
-    session: &mut Session,
-    instance: InstanceId,
-    by: &str,
-    reason: Option<&str>,
-    now_sql: &str,
-) -> Result<Submitted, Failure> {
-    let there = format!("SELECT 1 FROM instances WHERE id = {} LIMIT 1", instance.0);
-    let [there, _] = ask_in_turn(session, there, None).await?;
-    if there.rows.is_empty() {
-        return Ok(Submitted::NoSuchInstance);
-    }
-    let body = codec::pack_cancel(instance, reason);
-    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_CANCEL, task: None, body: &body };
-    Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
+    let entry = NewEntry { partition, by: &by.by, kind: KIND_TRIGGER, task: Some(id), body: &body };
+    let audited = Audit { actor: by, action: AuditAction::Trigger, task: Some(id), instance: None, subject: key };
+    // Last, since it has a number of its own.
+    let with_it = remember.into_iter().chain(audit_sql([audited], now_sql));
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, with_it, now_sql).await? })
 }
 
 /// Puts a rerun into the inbox, once an instance. The transaction that it begins is ended only where it is accepted.
 pub(crate) async fn rerun(
     session: &mut Session,
     instance: InstanceId,
-    by: &str,
-    reason: Option<&str>,
+    by: &Actor,
     which: Rerunning,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
@@ -343,7 +346,7 @@ pub(crate) async fn rerun(
     }
     let row = rows::instance(row)?;
     let divided_into = divided_into(&row, which);
-    let mut of = match rerun_of(row, reason) {
+    let mut of = match rerun_of(row, by.why.as_deref()) {
         Ok(of) => of,
         Err(refused) => return Ok(refused),
     };
@@ -369,6 +372,9 @@ pub(crate) async fn rerun(
     let remember = format!(
         "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
     );
-    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_RERUN, task: Some(of.task), body: &body };
-    Ok(Submitted::Accepted { entry: write_entry(session, entry, Some(remember), now_sql).await? })
+    let entry = NewEntry { partition: instance.partition(), by: &by.by, kind: KIND_RERUN, task: Some(of.task), body: &body };
+    let (action, task) = (AuditAction::Rerun, Some(of.task));
+    let audited = Audit { actor: by, action, task, instance: Some(instance), subject: None };
+    let with_it = [remember, settle_sql(instance)].into_iter().chain(audit_sql([audited], now_sql));
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, with_it, now_sql).await? })
 }

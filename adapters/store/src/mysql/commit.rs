@@ -98,6 +98,11 @@ fn is_troubled(state: State) -> bool {
     (LIVE_STATES_END..TROUBLED_STATES_END).contains(&state.code())
 }
 
+/// Whether a row in this state waits for a person to settle it.
+fn is_dead_letter(state: State, row: &InstanceRow) -> bool {
+    state == State::DeadLettered && row.part == Part::WHOLE
+}
+
 /// What a statement has to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
@@ -283,6 +288,7 @@ impl Writer<'_> {
         script.put_all(Expected::New, statements(INSERT_INSTANCES, rows, "", |values, row| rows::put_instance(values, row, packed)));
         put_live(script, rows.iter().filter(|row| is_live(row.state)));
         put_troubled(script, rows.iter().filter(|row| is_troubled(row.state)));
+        put_dead_letters(script, rows.iter().filter(|row| is_dead_letter(row.state, row)));
         let keys = statements(
             "INSERT INTO submission_keys (submission_key, fire_time, task, ordinal, run) VALUES ",
             rows.iter().filter_map(|row| row.key.as_ref().map(|key| (key, row))),
@@ -358,6 +364,7 @@ impl Writer<'_> {
             }
         }
         let (mut ended, mut calmed, mut revived, mut troubled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut dead, mut undead) = (Vec::new(), Vec::new());
         // In the order of the batch: no two runs of a test differ.
         for update in &self.batch.updates {
             let Some(Life { before, after, .. }) = lives.remove(&update.row.id) else { continue };
@@ -372,9 +379,17 @@ impl Writer<'_> {
             if before != after.state && is_troubled(after.state) {
                 troubled.push(after);
             }
+            match (is_dead_letter(before, after), is_dead_letter(after.state, after)) {
+                (false, true) => dead.push(after),
+                (true, false) => undead.push(after.id.0),
+                _ => {}
+            }
             count_changes[usize::from(before.code())] -= 1;
             count_changes[usize::from(after.state.code())] += 1;
         }
+        let dead_letters = Many { table: "dead_letters", uses: &[Use::Match("id")] };
+        script.put_all(Expected::Any, dead_letters.deletes(undead, |values, id| values.unsigned(id).done()));
+        put_dead_letters(script, dead.into_iter());
         let live = Many { table: "live", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, live.deletes(ended, |values, id| values.unsigned(id).done()));
         put_live(script, revived.into_iter());
@@ -480,7 +495,10 @@ impl Writer<'_> {
         script.put_all(Expected::Any, puts);
         let gone = self.batch.slots.iter().filter(|write| write.slot.is_none());
         let table = Many { table: "group_slots", uses: &[Use::Match("partition"), Use::Match("instance")] };
-        script.put_all(Expected::Any, table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()));
+        script.put_all(
+            Expected::Any,
+            table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()),
+        );
     }
 
     /// Writes inbox entries of others. The last thing before COMMIT, and on its own: from here on nobody else writes entries, see the catalog
@@ -547,6 +565,11 @@ struct Life<'a> {
 fn put_live<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
     let sql = "INSERT INTO live (id, fire_time, task, ordinal, run, part) VALUES ";
     script.put_all(Expected::New, statements(sql, rows, "", |values, row| put_place(values.unsigned(row.id.0), row).done()));
+}
+
+fn put_dead_letters<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {
+    let sql = "INSERT INTO dead_letters (id, fire_time, task, ordinal, run) VALUES ";
+    script.put_all(Expected::New, statements(sql, rows, "", |values, row| put_firing(values.unsigned(row.id.0), row).done()));
 }
 
 fn put_troubled<'a>(script: &mut Script, rows: impl Iterator<Item = &'a InstanceRow>) {

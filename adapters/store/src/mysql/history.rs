@@ -11,7 +11,9 @@ use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Vers
 use punctual_core::instance::{Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
+use punctual_driver::ports::{
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+};
 use rustc_hash::FxHashMap;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -72,7 +74,7 @@ pub(crate) async fn name_of(session: &mut Session, task: TaskId) -> Result<Optio
     found.first().map(|row| required_text(row, 0)).transpose()
 }
 
-async fn task_id(session: &mut Session, name: &str) -> Result<Option<TaskId>, Failure> {
+pub(crate) async fn task_id(session: &mut Session, name: &str) -> Result<Option<TaskId>, Failure> {
     let found = session.rows(format!("SELECT id FROM tasks WHERE name = {}", literal(name.as_bytes()))).await?;
     Ok(match found.first() {
         Some(row) => Some(TaskId(row.try_get(0)?)),
@@ -144,6 +146,35 @@ fn put_before(sql: &mut String, d: &str, part_of: &str, before: &InstanceCursor)
         " AND {d}.fire_time <= {fire_time} AND ({d}.fire_time < {fire_time} OR {d}.task < {task} OR ({d}.task = {task} AND \
          ({d}.ordinal < {ordinal} OR ({d}.ordinal = {ordinal} AND ({d}.run < {run} OR ({d}.run = {run} AND {part_of}.part < {part}))))))"
     );
+}
+
+/// Dead letters that nobody has settled, newest first.
+pub(crate) async fn dead_letters(session: &mut Session, filter: &DeadLetterFilter) -> Result<Vec<InstanceView>, Failure> {
+    let task = match &filter.task {
+        None => None,
+        Some(name) => match task_id(session, name).await? {
+            Some(task) => Some(task),
+            None => return Ok(Vec::new()),
+        },
+    };
+    session.rows(dead_letters_sql(filter, task)).await?.iter().map(instance_view).collect()
+}
+
+fn dead_letters_sql(filter: &DeadLetterFilter, task: Option<TaskId>) -> String {
+    let index = if task.is_some() { "dead_letters_by_task" } else { "dead_letters_by_place" };
+    let mut sql = format!(
+        "SELECT {INSTANCE_COLUMNS}, t.name FROM dead_letters d FORCE INDEX ({index}) {WITH_INSTANCE} 0
+         LEFT JOIN tasks t ON t.id = i.task WHERE TRUE"
+    );
+    // Writing to a String can't fail.
+    if let Some(task) = task {
+        let _ = write!(sql, " AND d.task = {}", task.0);
+    }
+    if let Some(before) = &filter.before {
+        put_before(&mut sql, "d", "i", before);
+    }
+    let _ = write!(sql, " ORDER BY d.fire_time DESC, d.task DESC, d.ordinal DESC, d.run DESC LIMIT {}", filter.limit);
+    sql
 }
 
 pub(crate) async fn instance(session: &mut Session, id: InstanceId) -> Result<Option<InstanceView>, Failure> {

@@ -17,15 +17,16 @@ use std::sync::{Arc, Mutex};
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{DelayedChange, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
-    Submitted, TaskDocument, TaskView, VersionView,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
+    InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
+    TaskDocument, TaskView, TriggerChanged, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -44,6 +45,7 @@ mod history;
 mod leases;
 mod months;
 mod owner;
+mod people;
 #[cfg(feature = "recorder")]
 pub mod recorder;
 mod rows;
@@ -361,7 +363,7 @@ impl Catalog for MySqlStore {
     async fn apply(
         &self,
         source: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         documents: Vec<TaskDocument>,
         dry_run: bool,
         now: Timestamp,
@@ -378,7 +380,7 @@ impl Catalog for MySqlStore {
     async fn trigger(
         &self,
         task: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         key: Option<Arc<str>>,
         submissions: Vec<Submission>,
         now: Timestamp,
@@ -392,23 +394,59 @@ impl Catalog for MySqlStore {
         session.end_unless(submitted, is_written).await
     }
 
-    async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn act(&self, instance: InstanceId, action: InstanceAction, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::cancel(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        let submitted = people::act(&mut session, instance, action, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 
-    async fn rerun(
-        &self,
-        instance: InstanceId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        which: Rerunning,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
+    async fn rerun(&self, instance: InstanceId, by: Actor, which: Rerunning, now: Timestamp) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), which, &self.now(now)).await;
+        let submitted = catalog::rerun(&mut session, instance, &by, which, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
+    }
+
+    async fn set_pause(&self, target: PauseTarget, is_paused: bool, by: Actor, now: Timestamp) -> Result<PauseSet, StoreError> {
+        let mut session = self.writes.session().await?;
+        let set = people::set_pause(&mut session, self.partitions, &target, is_paused, &by, &self.now(now)).await;
+        session.end_unless(set, |set| matches!(set, PauseSet::Accepted { .. })).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let pauses = people::all_pauses(&mut session).await;
+        session.done(pauses)
+    }
+
+    async fn change_trigger(
+        &self,
+        task: Arc<str>,
+        key: Arc<str>,
+        change: DelayedChange,
+        by: Actor,
+        now: Timestamp,
+    ) -> Result<TriggerChanged, StoreError> {
+        let mut session = self.writes.session().await?;
+        let changed = people::change_trigger(&mut session, &task, &key, change, &by, &self.now(now)).await;
+        session.end_unless(changed, |changed| matches!(changed, TriggerChanged::Accepted { .. })).await
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Vec<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let dead = history::dead_letters(&mut session, &filter).await;
+        session.done(dead)
+    }
+
+    async fn discard(&self, instance: InstanceId, by: Actor, now: Timestamp) -> Result<Discarded, StoreError> {
+        let mut session = self.writes.session().await?;
+        let discarded = people::discard(&mut session, instance, &by, &self.now(now)).await;
+        session.end_unless(discarded, |discarded| *discarded == Discarded::Done).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let audit = people::audit(&mut session, &filter).await;
+        session.done(audit)
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -135,10 +135,12 @@ async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mu
     for (month, of) in old {
         // Under table locks nothing comes into the month between the look and the drop.
         let tables = TABLES.map(|table| format!("{table} WRITE")).join(", ");
-        session.run_long(format!("LOCK TABLES {tables}, live WRITE, counts WRITE, meta WRITE")).await?;
+        session.run_long(format!("LOCK TABLES {tables}, live WRITE, dead_letters WRITE, counts WRITE, meta WRITE")).await?;
         let end = Month(month.0 + 1).begins_ms();
         let live = session.rows(format!("SELECT 1 FROM live WHERE fire_time < {end} LIMIT 1")).await?;
-        if !live.is_empty() {
+        // What waits for a person to settle it is kept as well.
+        let dead = session.rows(format!("SELECT 1 FROM dead_letters WHERE fire_time < {end} LIMIT 1")).await?;
+        if !live.is_empty() || !dead.is_empty() {
             session.run("UNLOCK TABLES".to_owned()).await?;
             return Ok(());
         }

@@ -17,12 +17,12 @@ use sqlx::mysql::MySqlRow;
 use crate::Decode;
 use crate::codec;
 use crate::mysql::error::Failure;
+use crate::mysql::people::pauses_of;
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
 use crate::set_aside::{
-    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER, Lookup, SetAside, StoredEntry,
-    StoredVersion, read_entry,
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_KILL, KIND_SKIP, Lookup, SetAside, StoredEntry, StoredVersion, read_entry,
 };
 
 /// Rows that are read at a time.
@@ -41,6 +41,7 @@ pub(crate) async fn snapshot(
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_slots(session, partition, &mut snapshot).await?;
     snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
+    snapshot.pauses = pauses_of(session, partition).await?;
     Ok(snapshot)
 }
 
@@ -74,10 +75,8 @@ pub(crate) async fn references(session: &mut Session, which: &str) -> Result<Vec
 
 /// What this attempt of an instance wrote.
 pub(crate) async fn output(session: &mut Session, instance: InstanceId, attempt: u32) -> Result<Option<Output>, Failure> {
-    let sql = format!(
-        "SELECT bytes, dropped FROM outputs FORCE INDEX (PRIMARY) WHERE instance = {} AND attempt = {attempt} LIMIT 1",
-        instance.0
-    );
+    let sql =
+        format!("SELECT bytes, dropped FROM outputs FORCE INDEX (PRIMARY) WHERE instance = {} AND attempt = {attempt} LIMIT 1", instance.0);
     let rows = session.rows(sql).await?;
     rows.first().map(|row| Ok(Output { bytes: row.try_get(0)?, dropped: row.try_get(1)? })).transpose()
 }
@@ -228,7 +227,7 @@ pub(crate) async fn read_waiting(
     }
     let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
     let entries = inboxes.entries(session, after, limit).await?;
-    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN)) {
+    if entries.iter().any(|entry| entry.kind == KIND_DEFINITION || is_of_instance(entry)) {
         return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };
@@ -302,6 +301,11 @@ impl Inboxes {
     }
 }
 
+/// Whether an entry speaks of an instance, and so of the version that it is run by.
+fn is_of_instance(entry: &StoredEntry) -> bool {
+    matches!(entry.kind, KIND_CANCEL | KIND_KILL | KIND_SKIP)
+}
+
 fn stored_entry(row: &MySqlRow) -> Result<StoredEntry, Failure> {
     Ok(StoredEntry {
         id: InboxId(row.try_get(0)?),
@@ -348,7 +352,7 @@ impl Found {
                 found.watermarks.insert(key, row.try_get::<Option<i64>, _>(2)?.map(Timestamp));
             }
         }
-        let cancelled = entries.iter().filter(|entry| entry.kind == KIND_CANCEL).filter_map(|entry| codec::cancel(&entry.body).ok());
+        let cancelled = entries.iter().filter(|entry| is_of_instance(entry)).filter_map(|entry| codec::cancel(&entry.body).ok());
         let cancelled: Vec<_> = cancelled.map(|(instance, _)| instance.0).collect();
         if !cancelled.is_empty() {
             let sql = format!(

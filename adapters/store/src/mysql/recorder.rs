@@ -27,6 +27,7 @@ use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::Notice;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::pause::PauseScope;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::StoreError;
 use rustc_hash::FxHashMap;
@@ -41,7 +42,10 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, INSTANCE_COLUMNS_COUNT, text};
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::mysql::sql::STATEMENT_ROWS_MAX;
 use crate::mysql::{close, parse, session};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::set_aside::{
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_DELAYED, KIND_KILL, KIND_NOTICE, KIND_PAUSE, KIND_REFERENCES, KIND_RERUN, KIND_SKIP,
+    KIND_TRIGGER,
+};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -100,6 +104,33 @@ pub enum Seen {
         entry: InboxId,
         /// The instance that is to run once more.
         instance: InstanceId,
+    },
+    /// That an instance is to be left out was written to the inbox.
+    SkipSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// A change to a manual trigger that is not due yet was written to the inbox.
+    DelayedChanged {
+        /// The entry.
+        entry: InboxId,
+        /// The task.
+        task: TaskId,
+        /// The ordinal of the trigger's instance.
+        ordinal: u64,
+    },
+    /// A pause, or its end, was written to an owner's inbox.
+    PauseChanged {
+        /// The entry.
+        entry: InboxId,
+        /// Whose inbox.
+        partition: PartitionId,
+        /// What it holds.
+        scope: PauseScope,
+        /// Whether it holds from now on.
+        is_paused: bool,
     },
     /// An owner has written to an inbox.
     Noticed {
@@ -517,9 +548,15 @@ impl Reading<'_> {
                 let submissions = codec::submissions(row.try_get("body")?)?.len();
                 Ok(Seen::Submitted { entry, task: task(row)?, submissions, key: None })
             }
-            KIND_CANCEL => {
+            KIND_CANCEL | KIND_KILL => {
                 let (instance, _) = codec::cancel(row.try_get("body")?)?;
                 Ok(Seen::CancelSubmitted { entry, instance })
+            }
+            KIND_SKIP => Ok(Seen::SkipSubmitted { entry, instance: codec::cancel(row.try_get("body")?)?.0 }),
+            KIND_DELAYED => Ok(Seen::DelayedChanged { entry, task: task(row)?, ordinal: codec::delayed(row.try_get("body")?)?.0 }),
+            KIND_PAUSE => {
+                let (scope, is_paused) = codec::pause(row.try_get("body")?)?;
+                Ok(Seen::PauseChanged { entry, partition: partition(row)?, scope, is_paused })
             }
             KIND_NOTICE => {
                 let task = TaskId(optional(row, "task")?.unwrap_or_default());

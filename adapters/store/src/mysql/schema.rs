@@ -216,12 +216,57 @@ const V2: &[&str] = &[
 ];
 
 // Slots of groups, by the group's partition, whose owner reads them.
-const V3: &[&str] = &["CREATE TABLE IF NOT EXISTS group_slots (
+//
+// What people do. tasks.label is the group of a task that has one. A pause of one task has its partition, whose owner reads it. The audit is only
+// added to. dead_letters has those that were neither run again nor discarded: what listing them costs does not grow with what was settled.
+const V3: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS group_slots (
         `partition` SMALLINT UNSIGNED NOT NULL,
         instance BIGINT UNSIGNED NOT NULL,
         body LONGBLOB NOT NULL,
         PRIMARY KEY (`partition`, instance)
-    ) ENGINE = InnoDB"];
+    ) ENGINE = InnoDB",
+    "ALTER TABLE tasks ADD COLUMN label VARBINARY(1024), ADD KEY tasks_by_label (label)",
+    "CREATE TABLE IF NOT EXISTS pauses (
+        kind TINYINT UNSIGNED NOT NULL,
+        name VARBINARY(1024) NOT NULL,
+        task BIGINT UNSIGNED,
+        `partition` SMALLINT UNSIGNED,
+        since BIGINT NOT NULL,
+        made_by VARBINARY(1024) NOT NULL,
+        made_from VARBINARY(1024),
+        why BLOB,
+        PRIMARY KEY (kind, name)
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS audit (
+        id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+        made_at BIGINT NOT NULL,
+        made_by VARBINARY(1024) NOT NULL,
+        made_from VARBINARY(1024),
+        why BLOB,
+        action TINYINT UNSIGNED NOT NULL,
+        task BIGINT UNSIGNED,
+        instance BIGINT UNSIGNED,
+        subject VARBINARY(1024),
+        KEY audit_by_task (task, id),
+        KEY audit_by_instance (instance, id)
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS dead_letters (
+        id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+        fire_time BIGINT NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        ordinal BIGINT UNSIGNED NOT NULL,
+        run INT UNSIGNED NOT NULL,
+        KEY dead_letters_by_place (fire_time, task, ordinal, run),
+        KEY dead_letters_by_task (task, fire_time, ordinal, run)
+    ) ENGINE = InnoDB",
+    "INSERT IGNORE INTO dead_letters (id, fire_time, task, ordinal, run)
+        SELECT i.id, i.fire_time, i.task, i.ordinal, i.run FROM troubled d STRAIGHT_JOIN instances i
+        ON i.fire_time = d.fire_time AND i.task = d.task AND i.ordinal = d.ordinal AND i.run = d.run AND i.part = d.part
+        WHERE d.state = 5 AND d.part = 0 AND NOT EXISTS (
+            SELECT 1 FROM instances n WHERE n.fire_time = i.fire_time AND n.task = i.task AND n.ordinal = i.ordinal AND n.run > i.run
+            AND n.part = 0)",
+];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

@@ -1,4 +1,4 @@
-//! What everyone else writes: task documents, manual triggers, cancellations; each with its inbox entry in one transaction.
+//! What everyone else writes: task documents, manual triggers, reruns; each with its inbox entry in one transaction.
 //!
 //! An application first compares, on a reading connection, and writes only what differs. Nobody else writes tasks: the process has the
 //! database to itself and applications take turns. A start with a million unchanged tasks therefore holds no commit up.
@@ -12,16 +12,18 @@ use punctual_core::definition::Chain;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashSet;
 
+use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
 use crate::plan::{Plan, Planner, StoredTask, request_hash};
 use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::set_aside::{KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
+use crate::sqlite::people::{put_audit, settle};
 use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
 
 /// Compares the documents with what is stored.
@@ -80,31 +82,46 @@ fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::
 }
 
 /// Writes what differs, each change with its inbox entry, in one transaction.
-pub(crate) fn write(connection: &Connection, partitions: u16, source: &str, by: &str, plan: &Plan, now: Timestamp) -> rusqlite::Result<()> {
+pub(crate) fn write(
+    connection: &Connection,
+    partitions: u16,
+    source: &str,
+    actor: &Actor,
+    plan: &Plan,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let by = &*actor.by;
     transaction(connection, |connection| {
-        let mut task = connection
-            .prepare_cached("INSERT INTO tasks (name, partition, version, source, removed, updated_at) VALUES (?1, ?2, 1, ?3, 0, ?4)")?;
+        let mut task = connection.prepare_cached(
+            "INSERT INTO tasks (name, partition, version, source, removed, updated_at, label) VALUES (?1, ?2, 1, ?3, 0, ?4, ?5)",
+        )?;
         let mut version = connection
             .prepare_cached("INSERT INTO task_versions (task, version, created_at, created_by, document) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let mut entry =
             connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let mut chains = Vec::new();
+        let audited = |task: i64, action| {
+            let (task, subject) = (Some(TaskId(task.cast_unsigned())), Some(source));
+            put_audit(connection, now, &Audit { actor, action, task, instance: None, subject })
+        };
         for created in &plan.created {
             let partition = partition_of(&created.name, partitions);
-            let id = task.insert(params![&*created.name, partition.0, source, now.0])?;
+            let id = task.insert(params![&*created.name, partition.0, source, now.0, created.group.as_deref()])?;
             version.execute(params![id, 1, now.0, by, &*created.document])?;
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, 1])?;
             chains.push((id, partition, created.chains.as_deref().unwrap_or_default()));
+            audited(id, AuditAction::Create)?;
         }
-        let mut change =
-            connection.prepare_cached("UPDATE tasks SET version = ?2, source = ?3, removed = ?4, updated_at = ?5 WHERE id = ?1")?;
+        let mut change = connection
+            .prepare_cached("UPDATE tasks SET version = ?2, source = ?3, removed = ?4, updated_at = ?5, label = ?6 WHERE id = ?1")?;
         for changed in plan.changed.iter().chain(&plan.removed) {
             let id = changed.task.0.cast_signed();
-            change.execute(params![id, changed.version.0, source, changed.document.is_none(), now.0])?;
+            change.execute(params![id, changed.version.0, source, changed.document.is_none(), now.0, changed.group.as_deref()])?;
             version.execute(params![id, changed.version.0, now.0, by, changed.document.as_deref()])?;
             let partition = partition_of(&changed.name, partitions);
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, changed.version.0])?;
             chains.push((id, partition, changed.chains.as_deref().unwrap_or_default()));
+            audited(id, changed.audited())?;
         }
         write_references(connection, &chains, by, now)?;
         let mut take_over = connection.prepare_cached("UPDATE tasks SET source = ?2 WHERE id = ?1")?;
@@ -157,7 +174,7 @@ pub(crate) fn references(connection: &Connection, partition: PartitionId, of: Op
 pub(crate) fn trigger(
     connection: &Connection,
     task: &str,
-    by: &str,
+    by: &Actor,
     key: Option<&str>,
     submissions: &[Submission],
     now: Timestamp,
@@ -183,32 +200,14 @@ pub(crate) fn trigger(
         }
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .insert(params![partition.0, now.0, by, KIND_TRIGGER, id, body])?;
+            .insert(params![partition.0, now.0, &*by.by, KIND_TRIGGER, id, body])?;
         if let Some(key) = key {
             connection
                 .prepare_cached("INSERT INTO idempotency (key, request_hash, entry, at) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![key, &hash[..], entry, now.0])?;
         }
-        Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
-    })
-}
-
-/// Puts a cancellation into the inbox.
-pub(crate) fn cancel(
-    connection: &Connection,
-    instance: InstanceId,
-    by: &str,
-    reason: Option<&str>,
-    now: Timestamp,
-) -> rusqlite::Result<Submitted> {
-    transaction(connection, |connection| {
-        let mut exists = connection.prepare_cached("SELECT 1 FROM instances WHERE id = ?1")?;
-        if !exists.exists([instance.0.cast_signed()])? {
-            return Ok(Submitted::NoSuchInstance);
-        }
-        let entry = connection
-            .prepare_cached("INSERT INTO inbox (partition, at, by, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .insert(params![instance.partition().0, now.0, by, KIND_CANCEL, codec::pack_cancel(instance, reason)])?;
+        let task = Some(TaskId(id.cast_unsigned()));
+        put_audit(connection, now, &Audit { actor: by, action: AuditAction::Trigger, task, instance: None, subject: key })?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
 }
@@ -217,8 +216,7 @@ pub(crate) fn cancel(
 pub(crate) fn rerun(
     connection: &Connection,
     instance: InstanceId,
-    by: &str,
-    reason: Option<&str>,
+    by: &Actor,
     which: Rerunning,
     now: Timestamp,
 ) -> rusqlite::Result<Submitted> {
@@ -233,7 +231,7 @@ pub(crate) fn rerun(
             return Ok(Submitted::Repeated { entry: InboxId(entry) });
         }
         let divided_into = divided_into(&row, which);
-        let mut of = match rerun_of(row, reason) {
+        let mut of = match rerun_of(row, by.why.as_deref()) {
             Ok(of) => of,
             Err(refused) => return Ok(refused),
         };
@@ -263,13 +261,16 @@ pub(crate) fn rerun(
         let body = codec::pack_rerun(&of);
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .insert(params![instance.partition().0, now.0, by, KIND_RERUN, task, body])?;
+            .insert(params![instance.partition().0, now.0, &*by.by, KIND_RERUN, task, body])?;
         connection.prepare_cached("INSERT INTO idempotency (key, request_hash, entry, at) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
             key,
             &request_hash(of.task, &body)[..],
             entry,
             now.0
         ])?;
+        settle(connection, instance)?;
+        let (task, instance) = (Some(of.task), Some(instance));
+        put_audit(connection, now, &Audit { actor: by, action: AuditAction::Rerun, task, instance, subject: None })?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
 }

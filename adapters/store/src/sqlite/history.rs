@@ -10,7 +10,7 @@ use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Vers
 use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
+use punctual_driver::ports::{DeadLetterFilter, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -63,7 +63,7 @@ pub(crate) fn task(connection: &mut Connection, name: &str) -> rusqlite::Result<
 const INSTANCES: &str = concat!("SELECT ", instance_columns!(), ", t.name FROM instances i");
 const TASK_OF_INSTANCE: &str = " LEFT JOIN tasks t ON t.id = i.task WHERE ";
 
-fn instance_view(row: &Row<'_>) -> rusqlite::Result<InstanceView> {
+pub(crate) fn instance_view(row: &Row<'_>) -> rusqlite::Result<InstanceView> {
     Ok(InstanceView { row: rows::instance(row)?, task_name: required_text(row, INSTANCE_COLUMNS)? })
 }
 
@@ -122,6 +122,25 @@ fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Ve
         values.extend([fire_time, task, ordinal, i64::from(before.run), before.part.0.cast_signed()].map(Value::from));
     }
     sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC, i.part DESC LIMIT ?");
+    values.push(sql_limit(filter.limit).into());
+    (sql, values)
+}
+
+/// The query for unsettled dead letters, and what it is run with.
+pub(crate) fn dead_letters_sql(filter: &DeadLetterFilter, task: Option<TaskId>) -> (String, Vec<Value>) {
+    let index = if task.is_some() { " INDEXED BY dead_letters_by_task" } else { " INDEXED BY dead_letters" };
+    let mut sql = [INSTANCES, index, TASK_OF_INSTANCE, "i.state = 5 AND i.part = 0 AND i.settled = 0"].concat();
+    let mut values = Vec::<Value>::new();
+    if let Some(task) = task {
+        sql.push_str(" AND i.task = ?");
+        values.push(task.0.cast_signed().into());
+    }
+    if let Some(before) = filter.before {
+        let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
+        sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run) < (?, ?, ?, ?)");
+        values.extend([before.fire_time.0, task, ordinal, i64::from(before.run)].map(Value::from));
+    }
+    sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC LIMIT ?");
     values.push(sql_limit(filter.limit).into());
     (sql, values)
 }
@@ -206,7 +225,7 @@ pub(crate) fn partition_views(connection: &Connection) -> rusqlite::Result<Vec<P
 }
 
 /// A limit as SQL takes it: a negative one would be none.
-fn sql_limit(limit: usize) -> i64 {
+pub(crate) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

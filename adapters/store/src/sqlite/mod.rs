@@ -22,15 +22,16 @@ use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{DelayedChange, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Rerunning, Store, StoreError,
-    Submitted, TaskDocument, TaskView, VersionView,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
+    InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
+    TaskDocument, TaskView, TriggerChanged, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -48,6 +49,7 @@ mod history;
 mod leases;
 mod lock;
 mod owner;
+mod people;
 mod rows;
 mod schema;
 mod threads;
@@ -301,7 +303,7 @@ impl Catalog for SqliteStore {
     async fn apply(
         &self,
         source: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         documents: Vec<TaskDocument>,
         dry_run: bool,
         now: Timestamp,
@@ -325,7 +327,7 @@ impl Catalog for SqliteStore {
     async fn trigger(
         &self,
         task: Arc<str>,
-        by: Arc<str>,
+        by: Actor,
         key: Option<Arc<str>>,
         submissions: Vec<Submission>,
         now: Timestamp,
@@ -337,19 +339,44 @@ impl Catalog for SqliteStore {
         self.write(move |connection| catalog::trigger(connection, &task, &by, key.as_deref(), &submissions, now)).await
     }
 
-    async fn cancel(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::cancel(connection, instance, &by, reason.as_deref(), now)).await
+    async fn act(&self, instance: InstanceId, action: InstanceAction, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.write(move |connection| people::act(connection, instance, action, &by, now)).await
     }
 
-    async fn rerun(
+    async fn rerun(&self, instance: InstanceId, by: Actor, which: Rerunning, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::rerun(connection, instance, &by, which, now)).await
+    }
+
+    async fn set_pause(&self, target: PauseTarget, is_paused: bool, by: Actor, now: Timestamp) -> Result<PauseSet, StoreError> {
+        let partitions = self.partitions;
+        self.write(move |connection| people::set_pause(connection, partitions, &target, is_paused, &by, now)).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseView>, StoreError> {
+        self.read(|connection| people::all_pauses(connection)).await
+    }
+
+    async fn change_trigger(
         &self,
-        instance: InstanceId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        which: Rerunning,
+        task: Arc<str>,
+        key: Arc<str>,
+        change: DelayedChange,
+        by: Actor,
         now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), which, now)).await
+    ) -> Result<TriggerChanged, StoreError> {
+        self.write(move |connection| people::change_trigger(connection, &task, &key, change, &by, now)).await
+    }
+
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Vec<InstanceView>, StoreError> {
+        self.read(move |connection| people::dead_letters(connection, &filter)).await
+    }
+
+    async fn discard(&self, instance: InstanceId, by: Actor, now: Timestamp) -> Result<Discarded, StoreError> {
+        self.write(move |connection| people::discard(connection, instance, &by, now)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditView>, StoreError> {
+        self.read(move |connection| people::audit(connection, &filter)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

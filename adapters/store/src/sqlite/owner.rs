@@ -15,6 +15,7 @@ use crate::codec;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
 use crate::sqlite::catalog::references;
 use crate::sqlite::error::malformed;
+use crate::sqlite::people::pauses_of;
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, instance_columns, text, unsigned};
 
 /// Reads what a new owner needs of a partition, all of it as of one moment.
@@ -48,6 +49,7 @@ pub(crate) fn snapshot(
     }
 
     snapshot.references = references(&connection, partition, None)?;
+    snapshot.pauses = pauses_of(&connection, partition)?;
 
     let mut slots = connection.prepare_cached("SELECT instance, body FROM group_slots WHERE partition = ?1 ORDER BY instance")?;
     let mut found = slots.query([partition.0])?;

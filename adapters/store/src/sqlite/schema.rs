@@ -178,6 +178,9 @@ CREATE INDEX task_references_by_target ON task_references (target);
 ";
 
 // Slots of groups, by the group's partition, whose owner reads them.
+//
+// What people do. tasks.label is the group of a task that has one. A pause of one task has its partition, whose owner reads it. The audit is only
+// added to. A dead letter is settled once it is run again or discarded: the partial indexes have the others.
 const V5: &str = "
 CREATE TABLE group_slots (
     partition INTEGER NOT NULL,
@@ -185,6 +188,44 @@ CREATE TABLE group_slots (
     body BLOB NOT NULL,
     PRIMARY KEY (partition, instance)
 ) STRICT, WITHOUT ROWID;
+
+ALTER TABLE tasks ADD COLUMN label TEXT;
+CREATE INDEX tasks_by_label ON tasks (label) WHERE label IS NOT NULL;
+
+CREATE TABLE pauses (
+    kind INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    task INTEGER,
+    partition INTEGER,
+    since INTEGER NOT NULL,
+    made_by TEXT NOT NULL,
+    made_from TEXT,
+    why TEXT,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    made_by TEXT NOT NULL,
+    made_from TEXT,
+    why TEXT,
+    action INTEGER NOT NULL,
+    task INTEGER,
+    instance INTEGER,
+    subject TEXT
+) STRICT;
+CREATE INDEX audit_by_task ON audit (task, id) WHERE task IS NOT NULL;
+CREATE INDEX audit_by_instance ON audit (instance, id) WHERE instance IS NOT NULL;
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN SELECT raise(ABORT, 'the audit is only added to'); END;
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit BEGIN SELECT raise(ABORT, 'the audit is only added to'); END;
+
+ALTER TABLE instances ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
+UPDATE instances SET settled = 1 WHERE state = 5 AND part = 0 AND EXISTS (
+    SELECT 1 FROM instances n WHERE n.fire_time = instances.fire_time AND n.task = instances.task
+    AND n.ordinal = instances.ordinal AND n.run > instances.run AND n.part = 0);
+CREATE INDEX dead_letters ON instances (fire_time, task, ordinal, run) WHERE state = 5 AND part = 0 AND settled = 0;
+CREATE INDEX dead_letters_by_task ON instances (task, fire_time, ordinal, run) WHERE state = 5 AND part = 0 AND settled = 0;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

@@ -1,0 +1,83 @@
+//! `pause.held`: nothing of a paused task starts.
+
+use std::collections::BTreeMap;
+
+use punctual_core::ids::{InboxId, PartitionId, TaskId};
+use punctual_core::instance::InstanceRow;
+use punctual_core::occurrence::Outcome;
+use punctual_core::pause::PauseScope;
+
+use crate::check::facts::{EntryKind, Facts};
+use crate::check::{Case, Verdict};
+
+/// Where a pause is in effect, from behind the batch that applied it until its end is written, no instance of a task that it holds is
+/// dispatched, and none is made for a fire time of its trigger. Fire times are put on record as passed by in a pause only for a task that
+/// was paused at some time.
+///
+/// A batch that changes the task itself is not judged: the edit may have taken the task out of its group. Where the tail was lost, whatever
+/// speaks against it is unknown.
+pub(super) fn held(facts: &Facts<'_>) -> Verdict {
+    let mut case = Case::default();
+    let pauses = Pauses::of(facts);
+    if pauses.0.is_empty() {
+        let paused = facts.commits.iter().flat_map(|commit| &commit.batch.occurrences).find(|other| other.outcome == Outcome::Paused);
+        if let Some(occurrence) = paused {
+            case.violated(|| format!("task {}: {} was passed by in a pause, and there was none", occurrence.task, occurrence.first));
+        }
+        return case.verdict();
+    }
+    let was_undone = !facts.tails.is_empty();
+    let mut judge = |row: &InstanceRow, place: usize, what: &str| {
+        if let Some(applied) = pauses.in_effect(facts, row.id.partition(), row.task, place) {
+            let (paused, record) = (facts.commits[applied].record, facts.commits[place].record);
+            let (id, task) = (row.id, row.task);
+            let witness = || format!("instance {id} of task {task} was {what} in a pause (record {record}; paused by record {paused})");
+            case.violated_unless_undone(was_undone, witness);
+        }
+    };
+    for dispatch in &facts.dispatches {
+        let version = &facts.versions[dispatch.version];
+        judge(version.row, version.commit, "dispatched");
+    }
+    for (place, commit) in facts.commits.iter().enumerate() {
+        for row in commit.batch.inserts.iter().filter(|row| row.origin.is_own() && row.run == 1 && row.parent().is_none()) {
+            judge(row, place, "fired");
+        }
+    }
+    case.verdict()
+}
+
+/// By partition and scope: when a pause or its end was written, as which entry.
+struct Pauses<'a>(BTreeMap<(PartitionId, &'a PauseScope), Vec<(usize, InboxId, bool)>>);
+
+impl<'a> Pauses<'a> {
+    fn of(facts: &Facts<'a>) -> Self {
+        let mut pauses: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for entry in &facts.entries {
+            if let (EntryKind::Paused { scope, is_paused }, Some(partition)) = (entry.kind, entry.partition) {
+                pauses.entry((partition, scope)).or_default().push((entry.record, entry.id, is_paused));
+            }
+        }
+        pauses.values_mut().for_each(|written| written.sort_unstable());
+        Pauses(pauses)
+    }
+
+    /// The commit by which a pause that holds the task was in effect when this commit was made.
+    fn in_effect(&self, facts: &Facts<'_>, partition: PartitionId, task: TaskId, place: usize) -> Option<usize> {
+        let commit = &facts.commits[place];
+        if commit.batch.tasks.iter().any(|write| write.task == task && write.version != facts.version_before(task, place)) {
+            return None;
+        }
+        let version = facts.version_before(task, place);
+        let group = version.and_then(|version| facts.definition(task, version)).and_then(|definition| definition.group.clone());
+        let scopes = [Some(PauseScope::All), group.map(PauseScope::Group), Some(PauseScope::Task(task))];
+        scopes.into_iter().flatten().find_map(|scope| {
+            let written = self.0.get(&(partition, &scope))?;
+            let known = written.partition_point(|(record, ..)| *record < commit.record);
+            let (record, id, is_paused) = *written[..known].last()?;
+            let applied = facts.applied_by(id, record).filter(|applied| is_paused && *applied < place)?;
+            // The batch that was made when it was applied may be the next one.
+            (commit.record > facts.commits[applied].record).then_some(applied)
+        })
+    }
+}
