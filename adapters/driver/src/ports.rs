@@ -541,7 +541,6 @@ pub trait Catalog: Send + Sync + 'static {
         &self,
         instance: InstanceId,
         by: Actor,
-        reason: Option<Arc<str>>,
         which: Rerunning,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;

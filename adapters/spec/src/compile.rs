@@ -51,7 +51,6 @@ impl TaskSpec {
         check.concurrency(self);
         check.shards(self);
         check.retry(self);
-        check.group(self);
         check.payload_schema(self);
         check.downstream(self);
         check.timeout(self);
@@ -429,15 +428,6 @@ impl Check {
         if per_mille == 0 && budget.min_per_minute == 0 {
             let help = "raise `ratio` or `min_per_minute`; without `max_attempts` a task has no retries";
             self.refuse(Code::Conflict, &["retry", "budget"], "it allows no retry at all", help);
-        }
-    }
-
-    fn group(&mut self, spec: &TaskSpec) {
-        if let Some(group) = &spec.group
-            && let Some(message) = label_problem(group)
-        {
-            let help = format!("a name of 1 to {} characters, such as billing", limits::DOWNSTREAM_CHARS_MAX);
-            self.refuse(Code::Text, &["group"], message, help);
         }
     }
 

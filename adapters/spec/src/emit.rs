@@ -8,7 +8,6 @@ use crate::spec::TaskSpec;
 /// Fields that move to `defaults:` where all tasks agree on them.
 const SHARED: &[&str] = &[
     "owner",
-    "group",
     "misfire",
     "concurrency",
     "retry",

@@ -7,7 +7,6 @@ pub(crate) const TASK: &[&str] = &[
     "name",
     "description",
     "owner",
-    "group",
     "enabled",
     "trigger",
     "after",

@@ -145,10 +145,6 @@ fn task(is_defaults: bool) -> Value {
         },
         "description": text("What it is for."),
         "owner": text("Whom to ask about it."),
-        "group": {
-            "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": limits::DOWNSTREAM_CHARS_MAX,
-            "description": "A label that tasks share, by which people pause them together.",
-        },
         "enabled": truth("Whether it fires by itself; default true."),
         "trigger": described(if is_defaults { "#/$defs/defaultTrigger" } else { "#/$defs/trigger" }, "What makes it fire."),
         "after": described("#/$defs/after", "The tasks whose ends make it fire, besides its trigger; then `trigger` may be left out."),
@@ -177,7 +173,7 @@ fn task(is_defaults: bool) -> Value {
         "routing": described("#/$defs/routing", "Which workers may have its instances."),
         "group": {
             "type": ["string", "number", "boolean", "null"], "minLength": 1, "maxLength": core_limits::GROUP_CHARS_MAX,
-            "description": "The group of tasks that it belongs to.",
+            "description": "The group of tasks that it belongs to: they are paused together, and share its limits.",
         },
         "group_limits": { "oneOf": [{ "$ref": "#/$defs/groupLimits" }, { "type": "null" }], "description": "What its group is limited to; by default what the file's `groups` says." },
         "rehearsal": described("#/$defs/rehearsal", "How its handler behaves in `punctual rehearse`. No part of the task: an edit makes no new version."),

@@ -26,8 +26,6 @@ pub struct TaskSpec {
     pub description: Option<String>,
     /// Whom to ask about it.
     pub owner: Option<String>,
-    /// A label that tasks share, by which people address them together.
-    pub group: Option<String>,
     /// Whether it fires by itself.
     pub enabled: bool,
     /// What makes it fire.
@@ -66,7 +64,7 @@ pub struct TaskSpec {
     pub rate_limit: Option<RateLimit>,
     /// Which workers may have its instances.
     pub routing: Routing,
-    /// The group of tasks that it belongs to.
+    /// The group of tasks that it belongs to: people address them together, and they share what it is limited to.
     pub group: Option<String>,
     /// What that group is limited to.
     pub group_limits: Option<GroupLimits>,
@@ -803,7 +801,6 @@ impl TaskSpec {
             name: name.into(),
             description: None,
             owner: None,
-            group: None,
             enabled: true,
             trigger,
             timing: Timing::default(),

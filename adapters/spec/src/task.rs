@@ -28,7 +28,6 @@ use crate::wire::MANUAL;
 pub(crate) struct Defaults {
     pub(crate) description: Option<String>,
     pub(crate) owner: Option<String>,
-    pub(crate) group: Option<String>,
     pub(crate) enabled: bool,
     pub(crate) trigger: Option<Trigger>,
     pub(crate) after: Vec<After>,
@@ -59,7 +58,6 @@ impl Default for Defaults {
         Defaults {
             description: None,
             owner: None,
-            group: None,
             enabled: true,
             trigger: None,
             after: Vec::new(),
@@ -124,7 +122,6 @@ impl Cursor<'_> {
             name: name.unwrap_or_else(|| "unnamed".to_owned()),
             description: filled.description,
             owner: filled.owner,
-            group: filled.group,
             enabled: filled.enabled,
             timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
@@ -160,8 +157,6 @@ impl Cursor<'_> {
                 "description" => cursor.put_some(node, &mut to.description),
                 "owner" => cursor.put_some(node, &mut to.owner),
                 // Nothing takes back what the defaults say.
-                "group" if node.is_null() => to.group = None,
-                "group" => cursor.put_some(node, &mut to.group),
                 "enabled" => put(cursor.truth(node), &mut to.enabled),
                 "trigger" => {
                     to.trigger = cursor.trigger(node, &mut to.cron_options, &mut to.timing, is_defaults);

@@ -26,8 +26,6 @@ struct Wire {
     description: Option<String>,
     #[serde(default)]
     owner: Option<String>,
-    #[serde(default)]
-    group: Option<String>,
     #[serde(default = "yes")]
     enabled: bool,
     trigger: Timed,
@@ -86,7 +84,6 @@ impl<'de> Deserialize<'de> for TaskSpec {
             name: wire.name,
             description: wire.description,
             owner: wire.owner,
-            group: wire.group,
             enabled: wire.enabled,
             trigger: wire.trigger.trigger,
             timing: wire.trigger.timing,
@@ -118,7 +115,6 @@ impl Serialize for TaskSpec {
         map.serialize_entry("name", &self.name)?;
         differing(&mut map, "description", &self.description, &None)?;
         differing(&mut map, "owner", &self.owner, &None)?;
-        differing(&mut map, "group", &self.group, &None)?;
         differing(&mut map, "enabled", &self.enabled, &true)?;
         map.serialize_entry("trigger", &TriggerText { trigger: &self.trigger, timing: &self.timing })?;
         differing(&mut map, "after", &self.after, &Vec::new())?;

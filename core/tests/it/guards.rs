@@ -371,7 +371,7 @@ fn group() -> Result<(), String> {
     ensure(running == 1 && world.began.len() == 2, "two began at once, or one never did")
 }
 
-const SCENARIOS: [(Guard, Scenario); 22] = [
+const SCENARIOS: [(Guard, Scenario); 23] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),

@@ -4,7 +4,7 @@ use punctual_core::ids::{InboxId, InstanceId, PartitionId, Version, partition_of
 use punctual_core::inbox::{Request, Rerun, Submission};
 use punctual_core::instance::{InstanceRow, Links, Origin, Part, ShardsAgain, State};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Rerunning, Store, Submitted};
+use punctual_driver::ports::{Actor, Catalog, Rerunning, Store, Submitted};
 
 use super::{
     Factory, Owner, PARTITIONS, START, all_partitions, apply, apply_inbox, broken_document, commit, definition, document, ended, entry_ids,
@@ -267,7 +267,7 @@ pub async fn what_is_not_there_is_neither_triggered_nor_cancelled<F: Factory>(fa
 }
 
 async fn rerun(store: &impl Catalog, id: InstanceId, by: &str) -> Submitted {
-    store.rerun(id, by.into(), Some("once more".into()), Rerunning::Unsuccessful, START).await.expect("an answer")
+    store.rerun(id, Actor { why: Some("once more".into()), ..by.into() }, Rerunning::Unsuccessful, START).await.expect("an answer")
 }
 
 /// A task in force with an instance that has ended, which a trigger has made.
@@ -312,7 +312,7 @@ pub async fn an_instance_has_one_rerun_however_often_it_is_asked_for<F: Factory>
     let row = with_ended(&store, &mut owner).await;
     let entry = accepted(rerun(&store, row.id, "me").await);
     assert_eq!(rerun(&store, row.id, "you").await, Submitted::Repeated { entry });
-    assert_eq!(store.rerun(row.id, "you".into(), None, Rerunning::All, START).await.expect("an answer"), Submitted::Repeated { entry });
+    assert_eq!(store.rerun(row.id, "you".into(), Rerunning::All, START).await.expect("an answer"), Submitted::Repeated { entry });
     assert_eq!(entry_ids(&store).await, [entry]);
     apply_inbox(&store, &mut owner, None).await;
     assert_eq!(rerun(&store, row.id, "me").await, Submitted::Repeated { entry });
@@ -356,7 +356,7 @@ pub async fn of_what_was_divided_only_what_has_not_succeeded_runs_again<F: Facto
         batch.updates = parts.iter().zip(states).map(|(part, state)| ended(part, state, START)).collect();
         batch.updates.push(ended(&whole, State::Failed, START));
         commit(&store, batch).await;
-        accepted(store.rerun(whole.id, "me".into(), None, which, START).await.expect("an answer"));
+        accepted(store.rerun(whole.id, "me".into(), which, START).await.expect("an answer"));
         let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
         let Some(entry) = page.entries.last() else { panic!("{page:?}") };
         let Request::Rerun { of } = &entry.request else { panic!("{entry:?}") };
