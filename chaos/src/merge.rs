@@ -78,6 +78,7 @@ fn carried_out(origin: Origin, seen: Seen) -> What {
         Seen::Submitted { entry, task, submissions, key } => What::Submitted { entry, task, submissions, key },
         Seen::CancelSubmitted { entry, instance } => What::CancelSubmitted { entry, instance },
         Seen::RerunSubmitted { entry, instance } => What::RerunSubmitted { entry, instance },
+        Seen::MarkSubmitted { entry, instance } => What::MarkSubmitted { entry, instance },
         Seen::Noticed { entry, partition, notice } => What::Noticed { entry, partition, notice },
         Seen::ReferencesChanged { entry, task } => What::ReferencesChanged { entry, task },
         Seen::LeaseGranted { partition, owner, epoch, until } => What::LeaseGranted { partition, owner, epoch, until: until_ms(until) },

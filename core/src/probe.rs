@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 32] = [
+pub const CATALOGUE: [&str; 38] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -37,6 +37,12 @@ pub const CATALOGUE: [&str; 32] = [
     "route.nobody",
     "timetable.left_out",
     "rerun.fired",
+    "workflow.begun",
+    "workflow.restored",
+    "workflow.failed",
+    "node.skipped",
+    "node.marked",
+    "rerun.from_node",
 ];
 
 /// Counts that this place was come through.

@@ -100,6 +100,13 @@ pub enum What {
         /// The instance that is to run once more.
         instance: InstanceId,
     },
+    /// What somebody says of a node was written to the inbox.
+    MarkSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The run that the node is of.
+        instance: InstanceId,
+    },
     /// An owner has written to an inbox, in the batch before.
     Noticed {
         /// The entry.
@@ -259,6 +266,11 @@ pub enum Ask {
         /// Which.
         instance: InstanceId,
     },
+    /// Say what a node of this run has come to.
+    Mark {
+        /// Which run.
+        instance: InstanceId,
+    },
 }
 
 /// What a client was answered.
@@ -384,7 +396,9 @@ impl Hash for What {
                 (entry, task, partition, version, definition.as_ref().map(|definition| &definition.name)).hash(state);
             }
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
-            What::CancelSubmitted { entry, instance } | What::RerunSubmitted { entry, instance } => (entry, instance).hash(state),
+            What::CancelSubmitted { entry, instance }
+            | What::RerunSubmitted { entry, instance }
+            | What::MarkSubmitted { entry, instance } => (entry, instance).hash(state),
             What::Noticed { entry, partition, notice } => (entry, partition, notice).hash(state),
             What::ReferencesChanged { entry, task } => (entry, task).hash(state),
             What::LeaseGranted { partition, owner, epoch, until } => (partition, owner, epoch, until).hash(state),

@@ -7,12 +7,13 @@ use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::chains::ChainProblem;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
-use punctual_core::inbox::{InboxEntry, Submission};
+use punctual_core::inbox::{InboxEntry, NodeMark, RerunFrom, Submission};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::scheduler::Alert;
 use punctual_core::time::{Millis, Now, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
 /// Reads both clocks. The wall clock is the store's.
@@ -345,6 +346,12 @@ pub enum Submitted {
     },
     /// The instance has been run again since: its newest run counts.
     NotNewest,
+    /// The instance is no run of a workflow, so it has no nodes.
+    NoWorkflow,
+    /// The run has no node of this number.
+    NoSuchNode,
+    /// The run has ended.
+    HasEnded,
 }
 
 /// A task and how it stands.
@@ -405,6 +412,8 @@ impl InstanceCursor {
 pub struct InstanceFilter {
     /// Of this task only.
     pub task: Option<Arc<str>>,
+    /// Whole firings only: no shards, no nodes of workflows.
+    pub whole: bool,
     /// In this state only.
     pub state: Option<State>,
     /// With this idempotency key only.
@@ -495,14 +504,30 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Asks for an instance that has ended to run once more: the newest run of a whole firing. The new run is of the same task, fire time
     /// and ordinal, under the version that is in force then. However often, and by whomever, that is asked of one instance, it has one
-    /// entry: later calls are answered with it.
+    /// entry: later calls are answered with it. `from`: of the run of a workflow, only what follows from these nodes.
     fn rerun(
         &self,
         instance: InstanceId,
         by: Arc<str>,
         reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Says what a node of a workflow's run has come to: one that waits, or that has failed. Whether it does is for the owner to say: where
+    /// it does not, the call is of no effect.
+    fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// The nodes of a workflow's run that have started or will not, by their part: shards of them are not among them.
+    fn nodes(&self, run: InstanceId) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
 
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;

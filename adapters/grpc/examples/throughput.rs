@@ -27,6 +27,7 @@ fn assignment(number: u64) -> ToWorker {
         ordinal: 0,
         run: 1,
         shard: None,
+        node: None,
         handler: Handler { name: "report".into(), config: "{}".into() },
         payload: Some("{\"customer\": 4711, \"month\": \"2026-10\"}".into()),
         timeout: TimeoutPolicy::default(),

@@ -7,7 +7,7 @@ use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{
     DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
-    SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
+    INPUTS_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
 };
 use punctual_core::protocol::{Assignment, Hello, Report};
 use punctual_core::routing::{ReservedTooMany, TagSyntax, TraitsError, VersionSyntax};
@@ -174,6 +174,10 @@ pub(crate) fn assignment(assignment: &Assignment) -> Result<(), Refused> {
         ASSIGN.within("shard.count", shard.count, 1u8, SHARDS_MAX)?;
         ASSIGN.within("shard.index", shard.index, 0u8, shard.count - 1)?;
         ASSIGN.at_most("shard.key", shard.key.as_ref().map_or(0, |key| key.len()), SHARD_KEY_BYTES_MAX, Unit::Bytes)?;
+    }
+    if let Some(node) = &assignment.node {
+        ASSIGN.name("node.name", &node.name, NAME_CHARS_MAX, Unit::Characters)?;
+        ASSIGN.at_most("node.inputs", node.inputs.len(), INPUTS_BYTES_MAX, Unit::Bytes)?;
     }
     if let Some(after) = assignment.timeout.after {
         ASSIGN.within("timeout.after_ms", after.0, 0u8, DELAY_MAX.0)?;

@@ -8,7 +8,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, Node, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -168,6 +168,7 @@ fn assignment_into_wire(assignment: &Assignment) -> Result<wire::Assign, Refused
             count: shard.count,
             key: shard.key.as_deref().map(str::to_owned),
         }),
+        node: assignment.node.as_ref().map(|node| wire::Node { name: node.name.to_string(), inputs: node.inputs.to_string() }),
     })
 }
 
@@ -187,6 +188,7 @@ fn assignment_from_wire(assign: wire::Assign) -> Result<Assignment, Refused> {
         ordinal: kind.need("ordinal", assign.ordinal)?,
         run: assign.run.max(1),
         shard: assign.shard.map(|shard| Shard { index: shard.index, count: shard.count, key: shard.key.map(Arc::from) }),
+        node: assign.node.map(|node| Node { name: Arc::from(node.name), inputs: Arc::from(node.inputs) }),
         handler: Handler { name: Arc::from(handler.name), config: Arc::from(kind.need("handler.config", handler.config)?) },
         payload: assign.payload.map(Arc::from),
         timeout: TimeoutPolicy {

@@ -28,6 +28,7 @@ use crate::spec::{
     Backoff, Band, CronTrigger, Factor, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
 };
 use crate::timetable;
+use crate::workflow;
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -54,6 +55,7 @@ impl TaskSpec {
         check.rate_limit(self);
         let routing = check.routing(self);
         let handler = check.handler(&self.handler, zones);
+        let workflow = workflow::workflow(self, zones).map_err(|findings| check.findings.extend(findings)).ok().flatten();
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
                 name: Arc::from(self.name.as_str()),
@@ -76,6 +78,7 @@ impl TaskSpec {
                 routing: (routing != Routing::default()).then(|| zones.shared_routing(routing)),
                 chains: self.chains(),
                 downstream: self.downstream.as_deref().map(|label| zones.shared_text(label)),
+                workflow,
             }),
             _ => Err(check.findings),
         }
@@ -136,7 +139,7 @@ impl TaskSpec {
         let (list, all) = match self.handler {
             Handler::Command(_) => (&self.retry.on.exit_codes, codes::EXIT_CODES),
             Handler::Http(_) => (&self.retry.on.statuses, codes::STATUSES),
-            Handler::Custom(_) => return None,
+            Handler::Custom(_) | Handler::None => return None,
         };
         list.as_ref().map(|list| CodeSet::of(list.iter().filter_map(|text| codes::parse(text, &all).ok())))
     }
@@ -373,7 +376,8 @@ impl Check {
         ];
         for (field, list, all, applies, why_not) in lists {
             let Some(list) = list else { continue };
-            if !applies {
+            // Of a workflow they are for those of its nodes that have any.
+            if !applies && spec.nodes.is_empty() {
                 self.refuse(Code::Conflict, &["retry", "on", field], why_not, "leave it out");
             }
             self.codes(&["retry", "on", field], list, &all);
@@ -531,6 +535,7 @@ impl Check {
 
     fn handler(&mut self, handler: &Handler, zones: &Zones) -> definition::Handler {
         let (name, config, field) = match handler {
+            Handler::None => return definition::Handler { name: zones.shared_text(""), config: zones.shared_text("{}") },
             Handler::Command(config) => {
                 self.command(config);
                 (Arc::clone(&COMMAND), serde_json::to_string(config), handler::COMMAND)

@@ -13,6 +13,7 @@ use crate::spec::{
     Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
+use crate::workflow::WorkflowNode;
 
 /// What a task says of its trigger when it fires by hand only.
 pub(crate) const MANUAL: &str = "manual";
@@ -36,6 +37,8 @@ struct Wire {
     http: Option<HttpConfig>,
     #[serde(default)]
     handler: Option<CustomHandler>,
+    #[serde(default)]
+    nodes: Vec<WorkflowNode>,
     #[serde(default)]
     payload: Option<String>,
     #[serde(default)]
@@ -73,6 +76,7 @@ impl<'de> Deserialize<'de> for TaskSpec {
             (Some(config), None, None) => Handler::Command(config),
             (None, Some(config), None) => Handler::Http(config),
             (None, None, Some(custom)) => Handler::Custom(custom),
+            (None, None, None) if !wire.nodes.is_empty() => Handler::None,
             _ => return Err(D::Error::custom("exactly one of command, http and handler is wanted")),
         };
         Ok(TaskSpec {
@@ -84,6 +88,7 @@ impl<'de> Deserialize<'de> for TaskSpec {
             timing: wire.trigger.timing,
             after: wire.after,
             handler,
+            nodes: wire.nodes,
             payload: wire.payload,
             misfire: wire.misfire,
             concurrency: wire.concurrency,
@@ -113,7 +118,9 @@ impl Serialize for TaskSpec {
             Handler::Command(config) => map.serialize_entry("command", config)?,
             Handler::Http(config) => map.serialize_entry("http", config)?,
             Handler::Custom(custom) => map.serialize_entry("handler", custom)?,
+            Handler::None => {}
         }
+        differing(&mut map, "nodes", &self.nodes, &Vec::new())?;
         differing(&mut map, "payload", &self.payload, &None)?;
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
         differing(&mut map, "concurrency", &self.concurrency, &Concurrency::default())?;

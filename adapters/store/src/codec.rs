@@ -9,9 +9,10 @@ use std::sync::Arc;
 use punctual_core::batch::Reference;
 use punctual_core::definition::ChainOn;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, WorkerId};
-use punctual_core::inbox::{Notice, Rerun, Submission};
+use punctual_core::inbox::{NodeMark, Notice, Rerun, RerunFrom, Submission};
 use punctual_core::instance::{Cause, InstanceRow, Links, State, Transition};
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 
 use crate::codes::Coded;
 
@@ -196,6 +197,7 @@ const HAS_SHARD_KEY: u8 = 2;
 const HAS_CAUSE: u8 = 4;
 const HAS_RESULT: u8 = 8;
 const HAS_LINKS: u8 = 16;
+const HAS_NODES: u8 = 32;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -210,9 +212,13 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.parent.is_some(), HAS_PARENT)
         | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
         | flag(links.cause.is_some(), HAS_CAUSE)
-        | flag(row.result.is_some(), HAS_RESULT);
+        | flag(row.result.is_some(), HAS_RESULT)
+        | flag(links.nodes > 0, HAS_NODES);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
+    if links.nodes > 0 {
+        put_number(&mut out, u64::from(links.nodes));
+    }
     links.parent.iter().chain(&links.cause).for_each(|id| put_number(&mut out, id.0));
     links.shard_key.iter().chain(&row.result).for_each(|text| put_text(&mut out, text));
     Some(out)
@@ -228,6 +234,9 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
     reader.layout()?;
     let flags = reader.byte()?;
     let mut links = Links { shards: reader.small()?, hops: reader.small()?, ..Links::default() };
+    if flags & HAS_NODES != 0 {
+        links.nodes = reader.small()?;
+    }
     if flags & HAS_PARENT != 0 {
         links.parent = Some(InstanceId(reader.number()?));
     }
@@ -375,7 +384,38 @@ pub(crate) fn cancel(bytes: &[u8]) -> Result<(InstanceId, Option<Arc<str>>), Mal
     Ok((instance, reason))
 }
 
+/// What somebody says of a node, packed.
+pub(crate) fn pack_mark(instance: InstanceId, node: NodeIndex, mark: NodeMark, reason: Option<&str>) -> Vec<u8> {
+    let mut out = pack_cancel(instance, reason);
+    put_number(&mut out, u64::from(node.0));
+    out.push(mark.code());
+    out
+}
+
+/// What was said of a node.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Mark {
+    pub(crate) instance: InstanceId,
+    pub(crate) node: NodeIndex,
+    pub(crate) mark: NodeMark,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+/// What was said of a node and packed.
+pub(crate) fn mark(bytes: &[u8]) -> Result<Mark, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let instance = InstanceId(reader.number()?);
+    let reason = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+    let node = NodeIndex(reader.small()?);
+    let mark = NodeMark::from_code(reader.byte()?).ok_or(Malformed("a mark is unknown"))?;
+    reader.end()?;
+    Ok(Mark { instance, node, mark, reason })
+}
+
 const HAS_REASON: u8 = 4;
+const HAS_FROM: u8 = 8;
+const CASCADES: u8 = 16;
 
 /// A packed rerun, without the task that it is of.
 pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
@@ -386,8 +426,15 @@ pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
     put_number(&mut out, u64::from(of.run));
     put_number(&mut out, u64::from(of.hops));
     let texts = [(&of.key, HAS_KEY), (&of.payload, HAS_PAYLOAD), (&of.reason, HAS_REASON)];
-    out.push(texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum());
+    let flags: u8 = texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum();
+    let from = of.from.as_deref();
+    let of_nodes = if from.is_some() { HAS_FROM } else { 0 } | if from.is_some_and(|from| from.cascade) { CASCADES } else { 0 };
+    out.push(flags | of_nodes);
     texts.iter().filter_map(|(text, _)| text.as_ref()).for_each(|text| put_text(&mut out, text));
+    if let Some(from) = from {
+        put_number(&mut out, from.nodes.len() as u64);
+        from.nodes.iter().for_each(|node| put_text(&mut out, node));
+    }
     out
 }
 
@@ -400,8 +447,14 @@ pub(crate) fn rerun(task: TaskId, bytes: &[u8]) -> Result<Rerun, Malformed> {
     let flags = reader.byte()?;
     let mut text = |flag: u8| if flags & flag != 0 { reader.text().map(|text| Some(text.into())) } else { Ok(None) };
     let (key, payload, reason) = (text(HAS_KEY)?, text(HAS_PAYLOAD)?, text(HAS_REASON)?);
+    let mut from = None;
+    if flags & HAS_FROM != 0 {
+        let count = reader.count()?;
+        let nodes = (0..count).map(|_| Ok(reader.text()?.into())).collect::<Result<_, Malformed>>()?;
+        from = Some(Box::new(RerunFrom { nodes, cascade: flags & CASCADES != 0, ended: Vec::new() }));
+    }
     reader.end()?;
-    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason })
+    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, from })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! a new number.
 
 use punctual_core::definition::ChainOn;
+use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
 
@@ -76,9 +77,15 @@ coded!(Cause {
     NotRetried = 24,
     RetryBudgetExhausted = 25,
     RerunRequested = 26,
+    RuleMet = 27,
+    NodeSkipped = 28,
+    Marked = 29,
+    CarriedOver = 30,
 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
+
+coded!(NodeMark { Skipped = 0, Succeeded = 1, Failed = 2 });
 
 coded!(ChainOn { Success = 0, Failure = 1, Any = 2 });
 
@@ -120,6 +127,9 @@ mod tests {
         }
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
+        }
+        for mark in NodeMark::ALL {
+            assert_eq!(NodeMark::from_code(mark.code()), Some(mark));
         }
         assert_eq!(State::from_code(11), None);
         for on in ChainOn::ALL {

@@ -53,6 +53,7 @@ impl Default for Attempt {
             ordinal: 0,
             run: 1,
             shard: None,
+            node: None,
             handler: Handler { name: "test".into(), config: "{}".into() },
             payload: None,
             timeout: TimeoutPolicy::default(),

@@ -222,10 +222,13 @@ impl Scheduler {
         if let Some((cause, detail)) = live.cancel.take() {
             return self.end(id, State::Cancelled, cause, None, detail);
         }
-        let Some(worker) = self.workers.of_connection(connection) else {
+        if self.workers.of_connection(connection).is_none() {
             return self.take_back(id);
-        };
+        }
+        let (payload, node) = (self.payload_of(id), self.node_of(id));
+        let worker = self.workers.of_connection(connection).expect("just looked up");
         worker.assigned += 1;
+        let live = self.instances.get_mut(&id).expect("current instances are live");
         live.sent = Sent::Over(connection, worker.assigned);
         let row = &live.row;
         let definition = &live.definition;
@@ -240,8 +243,9 @@ impl Scheduler {
             ordinal: row.ordinal,
             run: row.run,
             shard: shard_of(row),
+            node,
             handler: definition.handler.clone(),
-            payload: row.payload.clone().or_else(|| definition.payload.clone()),
+            payload,
             timeout: definition.policies.timeout,
         };
         self.send(connection, ToWorker::Assign(Arc::new(assignment)));

@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
+//! others in `chains`, shards in `parts`, runs of workflows in `nodes`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
 //! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
@@ -22,6 +22,7 @@ mod breakers;
 mod chains;
 mod commit;
 mod firing;
+mod nodes;
 mod ownership;
 mod parts;
 mod requests;

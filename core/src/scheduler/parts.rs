@@ -1,4 +1,4 @@
-//! Firings that are divided into shards.
+//! Firings that are divided into shards, and what runs of workflows share with them.
 //!
 //! The firing itself is an instance that no worker is given: it is `running` while its shards are, and ends when the last of them has. The
 //! shards are instances of their own, with attempts and retries of their own; they count against the task's limit as one. All of them
@@ -17,11 +17,16 @@ use crate::instance::{Cause, Links, State};
 use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::firing::Firing;
+use crate::scheduler::nodes::{Flow, NodeEnd};
 
 /// The parts of an instance that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    unfinished: BTreeSet<InstanceId>,
+    pub(super) unfinished: BTreeSet<InstanceId>,
+    /// For the run of a workflow, once it has begun.
+    pub(super) flow: Option<Box<Flow>>,
+    /// For one that is about to begin or was just read: its nodes that have ended.
+    pub(super) ended_nodes: Vec<NodeEnd>,
 }
 
 impl Scheduler {
@@ -30,6 +35,10 @@ impl Scheduler {
         let live = &self.instances[&id];
         if live.row.part.shard_index().is_some() {
             return false;
+        }
+        if let Some(workflow) = live.definition.workflow.clone() {
+            self.begin_run(id, workflow);
+            return true;
         }
         let keys: Vec<Option<Arc<str>>> = match &live.definition.policies.sharding {
             Sharding::None => return false,
@@ -53,7 +62,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.parts.insert(id, Parts::default());
         for (index, shard_key) in (0..).zip(keys) {
-            let links = Links { parent: Some(id), shards, shard_key, hops, cause: None };
+            let links = Links { parent: Some(id), shards, shard_key, hops, ..Links::default() };
             self.make_part(id, index, links);
         }
     }
@@ -74,6 +83,7 @@ impl Scheduler {
             key: None,
             links: Some(Box::new(links)),
             detail: None,
+            carried: Vec::new(),
         };
         let id = self.insert(firing, State::Created, Cause::Divided);
         self.parts.entry(whole).or_default().unfinished.insert(id);
@@ -96,6 +106,9 @@ impl Scheduler {
         let Some(parts) = self.parts.get_mut(&whole) else { return };
         if !parts.unfinished.remove(&part) {
             return;
+        }
+        if parts.flow.is_some() {
+            return self.node_ended(whole, part);
         }
         let is_last = parts.unfinished.is_empty();
         let Some(live) = self.instances.get_mut(&whole) else { return };
@@ -127,6 +140,9 @@ impl Scheduler {
     /// Cancels all parts of an instance that have not ended; it ends when they have.
     pub(super) fn cancel_parts(&mut self, whole: InstanceId) {
         let Some(parts) = self.parts.get(&whole) else { return };
+        if parts.flow.is_some() {
+            return self.cancel_run(whole);
+        }
         for part in parts.unfinished.clone() {
             self.cancel_instance(part, Cause::ParentEnded, None);
         }

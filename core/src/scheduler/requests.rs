@@ -169,6 +169,9 @@ impl Scheduler {
             Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
             Request::Notice(_) => unreachable!("taken above"),
             Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
+            Request::MarkNode { instance, node, mark, reason } => {
+                self.mark_node(instance, node, mark, by_whom(&entry.by, reason.as_deref()));
+            }
             Request::Cancel { instance, reason } => {
                 let detail = by_whom(&entry.by, reason.as_deref());
                 self.cancel_instance(instance, Cause::CancelRequested, Some(detail));
@@ -299,6 +302,7 @@ impl Scheduler {
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
         }
+        self.wind_up_runs(id);
         self.disarm_task(id);
         let task = self.tasks.remove(&id).expect("looked up above");
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
@@ -342,6 +346,7 @@ impl Scheduler {
             key,
             links,
             detail: Some(by),
+            carried: Vec::new(),
         };
         // Never longer than what was asked for, also where the wall clock was set back meanwhile.
         let due_in = fire_time.since(self.wall_read).min(delay);
@@ -365,7 +370,9 @@ impl Scheduler {
             return;
         }
         if live.row.state.is_with_worker() {
-            if live.cancel.is_none() {
+            // A run that is left to its end, since its task is gone, can still be cancelled.
+            let is_wound_up = live.row.is_run() && matches!(live.cancel, Some((Cause::TaskRemoved, _)));
+            if live.cancel.is_none() || is_wound_up {
                 live.cancel = Some((cause, detail));
                 match live.row.has_parts() {
                     true => self.cancel_parts(id),

@@ -1,7 +1,8 @@
 //! Instances that have ended and run once more.
 //!
 //! A rerun is a new instance of the same firing: same task, fire time, ordinal and payload, and one run more; it begins with fresh counts,
-//! under the version that is in force now. One that was divided is divided anew, all of it. What has ended stays as it is.
+//! under the version that is in force now. One that was divided is divided anew, all of it; the run of a workflow can
+//! be run from some nodes only, then the others are carried over into it with what they answered. What has ended stays as it is.
 //!
 //! Whoever writes the entry sees to it that there is one a run. The unique key of firings is the second lock.
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use crate::ids::PartitionId;
 use crate::inbox::Rerun;
 use crate::instance::{Links, Origin, Part};
+use crate::occurrence::Outcome;
 use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::firing::Firing;
@@ -19,9 +21,18 @@ use crate::time::Timestamp;
 impl Scheduler {
     /// Somebody wants an instance that has ended to run once more.
     pub(super) fn rerun(&mut self, partition: PartitionId, at: Timestamp, by: &str, of: Rerun) {
-        let Rerun { instance, task: id, fire_time, ordinal, run, hops, payload, key, reason } = of;
+        let Rerun { instance, task: id, fire_time, ordinal, run, hops, payload, key, reason, from } = of;
         let Some(task) = self.tasks.get(&id) else {
             return self.record_trigger_of_nothing(id, partition, at);
+        };
+        let carried = match from.map(|from| Self::carried(&task.definition, &from)) {
+            None => Vec::new(),
+            Some(Some(carried)) => {
+                probe!("rerun.from_node");
+                carried
+            }
+            // The workflow was changed since somebody asked.
+            Some(None) => return self.record_not_fired(id, at, Outcome::Withdrawn),
         };
         probe!("rerun.fired");
         let firing = Firing {
@@ -37,7 +48,10 @@ impl Scheduler {
             key,
             links: Some(Box::new(Links { cause: Some(instance), hops, ..Links::default() })),
             detail: Some(by_whom(by, reason.as_deref())),
+            carried: carried.clone(),
         };
-        self.fire(firing);
+        if let Some(id) = self.fire(firing).filter(|_| !carried.is_empty()) {
+            self.record_carried(id, carried);
+        }
     }
 }

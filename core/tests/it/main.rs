@@ -21,3 +21,4 @@ mod shards;
 mod tabletop;
 mod timetable;
 mod workers;
+mod workflows;

@@ -60,6 +60,7 @@ fn assignment(sequence: u64) -> Arc<Assignment> {
         ordinal: 0,
         run: 1,
         shard: None,
+        node: None,
         handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
         payload: None,
         timeout: TimeoutPolicy::default(),

@@ -33,6 +33,7 @@ impl Clocks {
                     | What::Submitted { .. }
                     | What::CancelSubmitted { .. }
                     | What::RerunSubmitted { .. }
+                    | What::MarkSubmitted { .. }
                     | What::Noticed { .. }
                     | What::ReferencesChanged { .. }
             );

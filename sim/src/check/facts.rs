@@ -14,6 +14,7 @@ use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
+use punctual_core::workflow::NodeIndex;
 use rustc_hash::FxHashMap;
 
 use crate::check::Slack;
@@ -83,6 +84,7 @@ pub(super) enum EntryKind<'a> {
     Submitted { task: TaskId, submissions: usize, key: Option<&'a str> },
     Cancel { instance: InstanceId },
     Rerun { instance: InstanceId },
+    Mark { instance: InstanceId },
     Noticed { notice: &'a Notice },
     ReferencesChanged { task: TaskId },
 }
@@ -267,6 +269,9 @@ impl<'a> Facts<'a> {
                 }
                 What::CancelSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Cancel { instance: *instance }));
+                }
+                What::MarkSubmitted { entry: id, instance } => {
+                    self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Mark { instance: *instance }));
                 }
                 What::RerunSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Rerun { instance: *instance }));
@@ -469,6 +474,13 @@ impl<'a> Facts<'a> {
         Some(self.versions[self.instance(id)?.last?].row)
     }
 
+    /// Whether an instance is a part of that one, or of a part of it.
+    pub(super) fn is_part_of(&self, row: &InstanceRow, whole: InstanceId) -> bool {
+        let parent = row.parent();
+        let above = || parent.and_then(|parent| self.last_row(parent)).and_then(InstanceRow::parent);
+        parent == Some(whole) || parent.is_some() && above() == Some(whole)
+    }
+
     /// The instance's row as the database had it at this record.
     pub(super) fn row_at(&self, id: InstanceId, record: usize) -> Option<&'a InstanceRow> {
         let versions = &self.versions[self.instance(id)?.versions.clone()];
@@ -487,6 +499,13 @@ impl<'a> Facts<'a> {
         let edits = &self.task(task)?.edits;
         let of_version = || edits.iter().filter(|edit| edit.version == version && edit.definition.is_some());
         of_version().find(|edit| edit.undone_by == NEVER).or_else(|| of_version().next())?.definition
+    }
+
+    /// The definition that an instance is run by: a node of a workflow by the node's own.
+    pub(super) fn definition_of(&self, row: &InstanceRow) -> Option<&'a TaskDefinition> {
+        let definition = self.definition(row.task, row.version)?;
+        let node = definition.workflow.as_ref().zip(row.part.node_index().map(NodeIndex));
+        Some(node.filter(|(workflow, node)| workflow.graph().contains(*node)).map_or(definition, |(workflow, node)| workflow.node(node)))
     }
 
     /// The entry of this id as the database had it at this record.
@@ -583,6 +602,7 @@ fn is_in_database(what: &What) -> bool {
             | What::Submitted { .. }
             | What::CancelSubmitted { .. }
             | What::RerunSubmitted { .. }
+            | What::MarkSubmitted { .. }
             | What::Noticed { .. }
             | What::ReferencesChanged { .. }
             | What::LeaseGranted { .. }

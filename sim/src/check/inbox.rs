@@ -73,6 +73,8 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
             },
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } => None,
+            // Where the node has gone on since, it is of no effect.
+            EntryKind::Mark { .. } => None,
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
             EntryKind::Rerun { instance } => rerun_without_effect(facts, instance, record, &mut brought),
             EntryKind::Defined { task, version, is_removal } => definition_without_effect(facts, place, task, version, is_removal),
@@ -220,6 +222,7 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
         (Ask::Trigger { task: name, key }, EntryKind::Submitted { task, key: own, .. }) => is_named(task, name) && key.as_deref() == own,
         (Ask::Cancel { instance }, EntryKind::Cancel { instance: own }) => *instance == own,
         (Ask::Rerun { instance }, EntryKind::Rerun { instance: own }) => *instance == own,
+        (Ask::Mark { instance }, EntryKind::Mark { instance: own }) => *instance == own,
         _ => false,
     }
 }
@@ -282,7 +285,7 @@ pub(super) fn cancel_effective(facts: &Facts<'_>) -> Verdict {
         let Some(instance) = facts.instance(id) else { continue };
         let (asked_at, record) = (facts.records[entry.record].at, entry.record);
         if let Some(row) = instance.last.map(|last| facts.versions[last].row).filter(|row| !row.state.is_terminal()) {
-            let grace = facts.definition(row.task, row.version).map_or(0, |definition| definition.policies.timeout.grace.0);
+            let grace = facts.definition_of(row).map_or(0, |definition| definition.policies.timeout.grace.0);
             let from = facts.healed_at().map(|healed| healed.max(asked_at));
             if from.is_some_and(|from| from.saturating_add(SETTLE_MS).saturating_add(grace) <= facts.end) {
                 case.violated(|| {

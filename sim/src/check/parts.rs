@@ -15,7 +15,7 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
     let mut shards: BTreeMap<InstanceId, Vec<(usize, &InstanceRow)>> = BTreeMap::new();
     for commit in &facts.commits {
         for row in &commit.batch.inserts {
-            if let Some(whole) = row.parent() {
+            if let Some(whole) = row.parent().filter(|_| row.part.shard_index().is_some()) {
                 shards.entry(whole).or_default().push((commit.record, row));
             }
         }

@@ -58,7 +58,7 @@ pub(super) fn fits(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for run in &facts.runs {
         let Some(row) = facts.last_row(run.instance) else { continue };
-        let Some(routing) = facts.definition(row.task, row.version).and_then(|definition| definition.routing.as_deref()) else { continue };
+        let Some(routing) = facts.definition_of(row).and_then(|definition| definition.routing.as_deref()) else { continue };
         if !features::fits(run.worker, routing) {
             case.violated(|| format!("instance {} of task {} began on worker {} (record {})", row.id, row.task, run.worker, run.began));
         }

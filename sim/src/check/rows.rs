@@ -7,7 +7,7 @@ use crate::check::{Case, Verdict};
 
 /// The diagram in the documentation of instances, written down a second time.
 ///
-/// - The first state is waiting or created.
+/// - The first state is waiting or created; or any end, for a node of a workflow that is not run.
 /// - From waiting: created, or skipped or cancelled.
 /// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back; cancelled, since nobody has it.
 /// - From dispatched: created where it was given back; running; any end, since what happens in one batch may pass over running.
@@ -35,6 +35,10 @@ const LEGAL: [(Option<State>, &[State]); 6] = [
 ];
 
 fn is_legal(row: &InstanceRow, from: Option<State>, to: State) -> bool {
+    if from.is_none() && to.is_terminal() {
+        // Whatever a node has come to in the run before, it has come to here.
+        return row.part.node_index().is_some() && row.part.shard_index().is_none();
+    }
     if (from, to) == (Some(State::Created), State::Running) {
         return row.has_parts();
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use punctual_core::batch::{Batch, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{InboxEntry, Request, Rerun, Submission};
+use punctual_core::inbox::{InboxEntry, NodeMark, Request, Rerun, RerunFrom, Submission};
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Applied, Beat, LeaseAnswer, Submitted, TaskDocument};
 
 use crate::history::{Recorder, What, Who};
@@ -367,8 +368,41 @@ impl Database {
         Submitted::Accepted { entry }
     }
 
+    /// Says what a node of a run has come to.
+    pub fn mark_node(
+        &mut self,
+        at: u64,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: &Arc<str>,
+        reason: Option<Arc<str>>,
+    ) -> Submitted {
+        let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
+        match row.links.as_ref().map_or(0, |links| links.nodes) {
+            0 if row.part != Part::WHOLE => return Submitted::IsPart { whole: row.parent().unwrap_or(instance) },
+            0 => return Submitted::NoWorkflow,
+            _ if row.state.is_terminal() => return Submitted::HasEnded,
+            nodes if node.0 >= nodes => return Submitted::NoSuchNode,
+            _ => {}
+        }
+        let (partition, now) = (instance.partition(), self.clock(at));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let request = Request::MarkNode { instance, node, mark, reason };
+        let write = Write::Submit { partition, by: by.clone(), key: None, request, at: now };
+        self.write(at, write, Some(What::MarkSubmitted { entry, instance }));
+        Submitted::Accepted { entry }
+    }
+
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
-    pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> Submitted {
+    pub fn rerun(
+        &mut self,
+        at: u64,
+        instance: InstanceId,
+        by: &Arc<str>,
+        reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
+    ) -> Submitted {
         let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
         if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
             return Submitted::Repeated { entry };
@@ -379,13 +413,16 @@ impl Database {
         if !row.state.is_terminal() {
             return Submitted::StillRuns;
         }
+        if from.is_some() && !row.is_run() {
+            return Submitted::NoWorkflow;
+        }
         if self.data.has_later_run(row) {
             return Submitted::NotNewest;
         }
         if self.data.name_of(row.task).and_then(|name| self.data.names.get(name)).is_none_or(|named| named.removed) {
             return Submitted::NoSuchTask;
         }
-        Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason) }
+        Submitted::Accepted { entry: self.put_rerun(at, instance, by, reason, from) }
     }
 
     /// Writes a rerun to an inbox without asking whether there may be one.
@@ -393,7 +430,14 @@ impl Database {
     /// # Panics
     ///
     /// Where there is no such instance.
-    pub fn put_rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>) -> InboxId {
+    pub fn put_rerun(
+        &mut self,
+        at: u64,
+        instance: InstanceId,
+        by: &Arc<str>,
+        reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
+    ) -> InboxId {
         let row = &self.data.instances[&instance];
         let of = Rerun {
             instance,
@@ -405,6 +449,7 @@ impl Database {
             payload: row.payload.clone(),
             key: row.key.clone(),
             reason,
+            from: from.map(Box::new),
         };
         let (partition, now, key) = (instance.partition(), self.clock(at), Some(rerun_key(instance)));
         let entry = InboxId(self.data.last_entry().0 + 1);

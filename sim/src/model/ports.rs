@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, RerunFrom, Submission};
 use punctual_core::instance::State;
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
     TaskDocument, TaskView, VersionView,
@@ -184,8 +185,31 @@ impl Catalog for ModelStore {
         Ok(self.at(now, |database, at| database.cancel(at, instance, &by, reason)))
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason)))
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason, from)))
+    }
+
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.mark_node(at, instance, node, mark, &by, reason)))
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().node_views(run)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

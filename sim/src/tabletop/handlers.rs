@@ -51,6 +51,7 @@ pub(super) struct Running {
     /// Its place among all that have begun.
     pub(super) began: usize,
     task_name: Arc<str>,
+    node: Option<Arc<str>>,
     act: Act,
     /// An end with an earlier number does not come.
     turn: u32,
@@ -91,7 +92,7 @@ impl World {
         self.record(Who::Worker(worker), What::Began { life, instance, fence, attempt, task, version, fire_time, ordinal });
         let (act, takes, how) = match &self.play {
             Some(play) => {
-                let attempt = play.behaviours.attempt(&assignment.task_name, assignment.fire_time, assignment.ordinal, assignment.attempt);
+                let attempt = play.behaviours.attempt(assignment);
                 let trouble = play.worker_trouble(worker);
                 let act = Act::Planned { fails: attempt.fails && !play.trouble.is_healed };
                 match trouble.panics {
@@ -100,11 +101,16 @@ impl World {
                 }
             }
             None => {
-                let run = self.run_of(&assignment.task_name, attempt);
+                let node = assignment.node.as_ref();
+                if let Some(node) = node {
+                    self.inputs.insert(instance, node.inputs.clone());
+                }
+                let run = self.run_of(&assignment.task_name, node.map(|node| &*node.name), attempt);
                 (Act::Scripted(run), run.takes, How::ByItself)
             }
         };
-        let running = Running { began: self.began.len(), task_name: assignment.task_name.clone(), act, turn: 0, hangs: false };
+        let (task_name, node) = (assignment.task_name.clone(), assignment.node.as_ref().map(|node| node.name.clone()));
+        let running = Running { began: self.began.len(), task_name, node, act, turn: 0, hangs: false };
         self.began.push(Began { at: self.time, worker, life, instance, fence, ended: None });
         self.workers[worker].running.insert((instance, fence), running);
         self.send(takes, Delivery::HandlerEnds(HandlerEnd { worker, life, instance, fence, turn: 0, how }));
@@ -182,15 +188,27 @@ impl World {
             None => Output { bytes: b"out".to_vec(), dropped: 0 },
         };
         let detail = detail.map(Arc::from);
-        self.tell_worker(
-            worker,
-            worker::Event::Ended { instance, fence, end, code: None, detail, output, result: None, retry_after: None },
-        );
+        let result = running.node.and_then(|node| self.results.get(&of_node(&running.task_name, &node)).cloned());
+        let result = result.filter(|_| end == End::Succeeded);
+        self.tell_worker(worker, worker::Event::Ended { instance, fence, end, code: None, detail, output, result, retry_after: None });
     }
 
-    fn run_of(&self, name: &str, attempt: u32) -> Run {
-        let runs = self.scripts.get(name).map_or(&[][..], Vec::as_slice);
+    fn run_of(&self, name: &str, node: Option<&str>, attempt: u32) -> Run {
+        let of_node = node.and_then(|node| self.scripts.get(&of_node(name, node)));
+        let runs = of_node.or_else(|| self.scripts.get(name)).map_or(&[][..], Vec::as_slice);
         runs.get((attempt.max(1) - 1) as usize).or(runs.last()).copied().unwrap_or_default()
+    }
+
+    /// What the handler of a workflow's node does, attempt by attempt, where that is not what those of its other nodes do.
+    pub fn script_node(&mut self, name: &str, node: &str, runs: &[Run]) {
+        let before = self.longest_runs.entry(Arc::from(name)).or_default();
+        *before = runs.iter().map(|run| run.takes).max().unwrap_or(0).max(*before);
+        self.scripts.insert(of_node(name, node), runs.to_vec());
+    }
+
+    /// What the handler of a workflow's node answers.
+    pub fn answer_node(&mut self, name: &str, node: &str, result: &str) {
+        self.results.insert(of_node(name, node), Arc::from(result));
     }
 
     /// What the handler of a task does, attempt by attempt; the last run stands for all that follow.
@@ -200,4 +218,9 @@ impl World {
         *before = longest.max(*before);
         self.scripts.insert(Arc::from(name), runs.to_vec());
     }
+}
+
+/// What a node's script and answer are known by.
+fn of_node(task: &str, node: &str) -> Arc<str> {
+    Arc::from(format!("{task}/{node}"))
 }

@@ -125,6 +125,10 @@ pub struct World {
     pub failing_snapshots: u32,
     /// What handlers do, by task name and attempt, driven by hand.
     pub scripts: BTreeMap<Arc<str>, Vec<Run>>,
+    /// What the handlers of nodes answer, driven by hand.
+    results: BTreeMap<Arc<str>, Arc<str>>,
+    /// What nodes were given of what their upstreams have answered, by instance.
+    pub inputs: BTreeMap<InstanceId, Arc<str>>,
     /// The longest that each task's handler was ever told to take.
     longest_runs: BTreeMap<Arc<str>, u64>,
     /// Every attempt that has begun.
@@ -176,6 +180,8 @@ impl World {
             fates: VecDeque::new(),
             failing_snapshots: 0,
             scripts: BTreeMap::new(),
+            results: BTreeMap::new(),
+            inputs: BTreeMap::new(),
             longest_runs: BTreeMap::new(),
             began: Vec::new(),
             alerts: Vec::new(),

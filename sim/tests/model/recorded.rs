@@ -21,6 +21,7 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
             What::Submitted { entry, task, submissions, key } => Seen::Submitted { entry, task, submissions, key },
             What::CancelSubmitted { entry, instance } => Seen::CancelSubmitted { entry, instance },
             What::RerunSubmitted { entry, instance } => Seen::RerunSubmitted { entry, instance },
+            What::MarkSubmitted { entry, instance } => Seen::MarkSubmitted { entry, instance },
             What::Noticed { entry, partition, notice } => Seen::Noticed { entry, partition, notice },
             What::ReferencesChanged { entry, task } => Seen::ReferencesChanged { entry, task },
             What::LeaseGranted { partition, owner, epoch, until: at } => Seen::LeaseGranted { partition, owner, epoch, until: until(at) },

@@ -27,6 +27,7 @@ pub(crate) fn assignment(payload: &str) -> ToWorker {
         ordinal: 0,
         run: 1,
         shard: None,
+        node: None,
         handler: Handler { name: "noop".into(), config: "{}".into() },
         payload: Some(payload.into()),
         timeout: TimeoutPolicy::default(),

@@ -10,9 +10,9 @@ use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{
     DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
-    SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+    INPUTS_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
-use punctual_core::protocol::{Assignment, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, Node, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
@@ -58,8 +58,9 @@ fn assignment() -> impl Strategy<Value = Assignment> {
     let texts = (name(), name(), text(4_096), option::of(text(PAYLOAD_BYTES_MAX)));
     let shard = option::of((number(0, 9_999), option::of(text(SHARD_KEY_BYTES_MAX))))
         .prop_map(|shard| shard.map(|(index, key)| Shard { index: index as u32, count: SHARDS_MAX, key }));
-    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard));
-    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard))| {
+    let node = option::of((name(), text(INPUTS_BYTES_MAX))).prop_map(|node| node.map(|(name, inputs)| Node { name, inputs }));
+    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard, node));
+    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard, node))| {
         let (attempt, version, task, fire_time, ordinal) = numbers;
         Assignment {
             instance,
@@ -72,6 +73,7 @@ fn assignment() -> impl Strategy<Value = Assignment> {
             ordinal,
             run,
             shard,
+            node,
             handler: Handler { name, config },
             payload,
             timeout,

@@ -267,7 +267,7 @@ pub async fn what_is_not_there_is_neither_triggered_nor_cancelled<F: Factory>(fa
 }
 
 async fn rerun(store: &impl Catalog, id: InstanceId, by: &str) -> Submitted {
-    store.rerun(id, by.into(), Some("once more".into()), START).await.expect("an answer")
+    store.rerun(id, by.into(), Some("once more".into()), None, START).await.expect("an answer")
 }
 
 /// A task in force with an instance that has ended, which a trigger has made.
@@ -301,7 +301,7 @@ pub async fn a_rerun_has_what_its_owner_needs<F: Factory>(factory: &F) {
     let [entry] = &page.entries[..] else { panic!("{page:?}") };
     assert_eq!((entry.id, entry.partition, entry.at, &*entry.by), (id, row.id.partition(), START, "me"));
     let InstanceRow { id: instance, task, fire_time, ordinal, run, payload, key, .. } = row;
-    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()) };
+    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()), from: None };
     assert_eq!(entry.request, Request::Rerun { of: Box::new(of) });
 }
 
@@ -312,7 +312,7 @@ pub async fn an_instance_has_one_rerun_however_often_it_is_asked_for<F: Factory>
     let row = with_ended(&store, &mut owner).await;
     let entry = accepted(rerun(&store, row.id, "me").await);
     assert_eq!(rerun(&store, row.id, "you").await, Submitted::Repeated { entry });
-    assert_eq!(store.rerun(row.id, "you".into(), None, START).await.expect("an answer"), Submitted::Repeated { entry });
+    assert_eq!(store.rerun(row.id, "you".into(), None, None, START).await.expect("an answer"), Submitted::Repeated { entry });
     assert_eq!(entry_ids(&store).await, [entry]);
     apply_inbox(&store, &mut owner, None).await;
     assert_eq!(rerun(&store, row.id, "me").await, Submitted::Repeated { entry });

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use punctual_core::chains::Edge;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, RerunFrom, Submission};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Submitted, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
@@ -24,8 +25,8 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
-use crate::reruns::{rerun_key, rerun_of};
-use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::reruns::{mark_refused, rerun_key, rerun_of};
+use crate::set_aside::{KIND_CANCEL, KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
@@ -309,12 +310,33 @@ pub(crate) async fn cancel(
     Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
 }
 
+/// Puts what somebody says of a node into the inbox. The transaction that it begins is ended only where it is accepted.
+pub(crate) async fn mark_node(
+    session: &mut Session,
+    instance: InstanceId,
+    (node, mark): (NodeIndex, NodeMark),
+    by: &str,
+    reason: Option<&str>,
+    now_sql: &str,
+) -> Result<Submitted, Failure> {
+    let stored = format!("SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (instances_by_id) WHERE i.id = {} LIMIT 1", instance.0);
+    let [stored, _] = ask_in_turn(session, stored, None).await?;
+    let Some(row) = stored.rows.first() else { return Ok(Submitted::NoSuchInstance) };
+    if let Some(refused) = mark_refused(&rows::instance(row)?, node) {
+        return Ok(refused);
+    }
+    let body = codec::pack_mark(instance, node, mark, reason);
+    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_MARK_NODE, task: None, body: &body };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
+}
+
 /// Puts a rerun into the inbox, once an instance. The transaction that it begins is ended only where it is accepted.
 pub(crate) async fn rerun(
     session: &mut Session,
     instance: InstanceId,
     by: &str,
     reason: Option<&str>,
+    from: Option<RerunFrom>,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
     let (id, key) = (instance.0, literal(rerun_key(instance).as_bytes()));
@@ -340,7 +362,7 @@ pub(crate) async fn rerun(
     if let Some(row) = used.rows.first() {
         return Ok(Submitted::Repeated { entry: InboxId(row.try_get(0)?) });
     }
-    let of = match rerun_of(rows::instance(row)?, reason) {
+    let of = match rerun_of(rows::instance(row)?, reason, from) {
         Ok(of) => of,
         Err(refused) => return Ok(refused),
     };
@@ -350,11 +372,11 @@ pub(crate) async fn rerun(
     if task.rows.is_empty() {
         return Ok(Submitted::NoSuchTask);
     }
-    let body = codec::pack_rerun(&of);
+    let (body, kind) = (codec::pack_rerun(&of), if of.from.is_some() { KIND_RERUN_FROM } else { KIND_RERUN });
     let hash = literal(&request_hash(of.task, &body));
     let remember = format!(
         "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
     );
-    let entry = NewEntry { partition: instance.partition(), by, kind: KIND_RERUN, task: Some(of.task), body: &body };
+    let entry = NewEntry { partition: instance.partition(), by, kind, task: Some(of.task), body: &body };
     Ok(Submitted::Accepted { entry: write_entry(session, entry, Some(remember), now_sql).await? })
 }

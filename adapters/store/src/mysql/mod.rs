@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex};
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, RerunFrom, Submission};
 use punctual_core::instance::State;
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
     TaskDocument, TaskView, VersionView,
@@ -385,9 +386,36 @@ impl Catalog for MySqlStore {
         session.end_unless(submitted, is_written).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), &self.now(now)).await;
+        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &by, reason.as_deref(), &self.now(now)).await;
+        session.end_unless(submitted, is_written).await
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let nodes = history::nodes(&mut session, run).await;
+        session.done(nodes)
+    }
+
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.session().await?;
+        let submitted = catalog::rerun(&mut session, instance, &by, reason.as_deref(), from, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 

@@ -41,7 +41,9 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, INSTANCE_COLUMNS_COUNT, text};
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::mysql::sql::STATEMENT_ROWS_MAX;
 use crate::mysql::{close, parse, session};
-use crate::set_aside::{Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::set_aside::{
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_MARK_NODE, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER,
+};
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 2_000;
@@ -99,6 +101,13 @@ pub enum Seen {
         /// The entry.
         entry: InboxId,
         /// The instance that is to run once more.
+        instance: InstanceId,
+    },
+    /// What somebody says of a node was written to the inbox.
+    MarkSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The run that the node is of.
         instance: InstanceId,
     },
     /// An owner has written to an inbox.
@@ -467,6 +476,7 @@ impl Reading<'_> {
             | Seen::Submitted { .. }
             | Seen::CancelSubmitted { .. }
             | Seen::RerunSubmitted { .. }
+            | Seen::MarkSubmitted { .. }
             | Seen::Noticed { .. }
             | Seen::ReferencesChanged { .. } => Some(Timestamp(row.try_get("made_at")?)),
             _ => None,
@@ -525,7 +535,8 @@ impl Reading<'_> {
                 let task = TaskId(optional(row, "task")?.unwrap_or_default());
                 Ok(Seen::Noticed { entry, partition: partition(row)?, notice: codec::notice(task, row.try_get("body")?)? })
             }
-            KIND_RERUN => Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance }),
+            KIND_MARK_NODE => Ok(Seen::MarkSubmitted { entry, instance: codec::mark(row.try_get("body")?)?.instance }),
+            KIND_RERUN | KIND_RERUN_FROM => Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance }),
             KIND_REFERENCES => Ok(Seen::ReferencesChanged { entry, task: task(row)? }),
             _ => Err(Malformed("an entry's kind is unknown").into()),
         }

@@ -22,11 +22,12 @@ use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, RerunFrom, Submission};
 use punctual_core::instance::State;
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
     TaskDocument, TaskView, VersionView,
@@ -332,8 +333,31 @@ impl Catalog for SqliteStore {
         self.write(move |connection| catalog::cancel(connection, instance, &by, reason.as_deref(), now)).await
     }
 
-    async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), now)).await
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::mark_node(connection, instance, (node, mark), &by, reason.as_deref(), now)).await
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        self.read(move |connection| history::nodes(connection, run)).await
+    }
+
+    async fn rerun(
+        &self,
+        instance: InstanceId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        from: Option<RerunFrom>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::rerun(connection, instance, &by, reason.as_deref(), from, now)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
