@@ -104,7 +104,7 @@ impl Cursor<'_> {
             self.refuse(Code::MissingField, node.place, "the task has no `trigger`", help);
         }
         let nodes = entries.iter().find(|(field, _)| *field == "nodes").map(|(_, entry)| {
-            self.step(Step::Field(Cow::Borrowed("nodes")), |cursor| cursor.workflow_nodes(&entry.value, &filled))
+            self.step(Step::Field(Cow::Borrowed("nodes")), |cursor| cursor.workflow_nodes(&entry.value))
         });
         if filled.handler.is_none() && nodes.is_none() && !has(fields::HANDLERS) {
             self.refuse(Code::MissingField, node.place, "the task runs nothing", "add one of command, http, handler, nodes");

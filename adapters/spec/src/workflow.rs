@@ -19,7 +19,7 @@ use crate::node::{Kind, Node};
 use crate::problem::{Code, FieldPath, Finding, Step, quoted};
 use crate::read::Cursor;
 use crate::spec::{CircuitBreaker, CustomHandler, Handler, Priority, Retry, Routing, Shards, TaskSpec, Timeout, Trigger, normalise_handler, normalise_retry};
-use crate::task::{Defaults, names, put};
+use crate::task::{names, put};
 use crate::timing::Timing;
 use crate::zones::Zones;
 
@@ -451,16 +451,16 @@ fn graph_finding(error: &GraphError, nodes: &[WorkflowNode]) -> Finding {
 }
 
 impl Cursor<'_> {
-    /// The nodes of a task; what they don't say themselves begins with what the task says.
-    pub(crate) fn workflow_nodes(&mut self, node: &Node, task: &Defaults) -> Vec<WorkflowNode> {
-        let nodes = self.list(node, |cursor, entry| cursor.workflow_node(entry, task)).unwrap_or_default();
+    /// The nodes of a task. What one says of retries and the like is taken whole: its document is no other than what it says.
+    pub(crate) fn workflow_nodes(&mut self, node: &Node) -> Vec<WorkflowNode> {
+        let nodes = self.list(node, |cursor, entry| cursor.workflow_node(entry)).unwrap_or_default();
         if matches!(&node.kind, Kind::List(list) if list.is_empty()) {
             self.refuse(Code::WorkflowSize, node.place, "the workflow has no nodes", "give it at least one, or leave `nodes` out");
         }
         nodes
     }
 
-    fn workflow_node(&mut self, node: &Node, task: &Defaults) -> Option<WorkflowNode> {
+    fn workflow_node(&mut self, node: &Node) -> Option<WorkflowNode> {
         let entries = self.map(node, fields::NODE)?;
         self.one_handler(&entries);
         let mut read = WorkflowNode::new("unnamed", None);
@@ -477,16 +477,13 @@ impl Cursor<'_> {
                 "handler" => read.handler = cursor.custom_handler(node).map(Handler::Custom),
                 "payload" => read.payload = cursor.payload(node),
                 "shards" => put(cursor.shards(node), &mut read.shards),
-                "retry" => cursor.retry(node, read.retry.insert(task.retry.clone())),
+                "retry" => cursor.retry(node, read.retry.insert(Retry::default())),
                 "downstream" => cursor.put_some(node, &mut read.downstream),
-                "circuit_breaker" => {
-                    let of_task = task.circuit_breaker.clone().unwrap_or_default();
-                    cursor.circuit_breaker(node, read.circuit_breaker.insert(of_task));
-                }
-                "timeout" => cursor.timeout(node, read.timeout.insert(task.timeout.clone())),
+                "circuit_breaker" => cursor.circuit_breaker(node, read.circuit_breaker.insert(CircuitBreaker::default())),
+                "timeout" => cursor.timeout(node, read.timeout.insert(Timeout::default())),
                 "idempotent" => read.idempotent = cursor.truth(node),
-                "priority" => cursor.priority(node, read.priority.insert(task.priority)),
-                _ => cursor.routing(node, read.routing.insert(task.routing.clone())),
+                "priority" => cursor.priority(node, read.priority.insert(Priority::default())),
+                _ => cursor.routing(node, read.routing.insert(Routing::default())),
             });
         }
         if !names(&entries, "name") {
