@@ -61,11 +61,15 @@ pub enum Guard {
     BreakerHolds,
     /// What is to run once more waits also behind a queue that is full.
     RerunsWait,
+    /// A node of a workflow waits until its rule is met.
+    NodesWait,
+    /// A new owner knows of the nodes that have ended of runs that have not.
+    EndedNodesKnown,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 27] = [
+    pub const ALL: [Guard; 29] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -93,6 +97,8 @@ impl Guard {
         Guard::RetryBudget,
         Guard::BreakerHolds,
         Guard::RerunsWait,
+        Guard::NodesWait,
+        Guard::EndedNodesKnown,
     ];
 }
 

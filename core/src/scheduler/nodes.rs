@@ -13,6 +13,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::definition::{TaskDefinition, Workflow};
+use crate::guard;
+use crate::guard::Guard;
 use crate::ids::{InstanceId, TaskId};
 use crate::inbox::{NodeMark, RerunFrom};
 use crate::instance::{Cause, InstanceRow, Links, Part, State};
@@ -54,15 +56,18 @@ enum Cancelling {
 }
 
 impl Flow {
-    fn new(workflow: Arc<Workflow>, run: Run, started: FxHashMap<NodeIndex, InstanceId>, results: FxHashMap<NodeIndex, Arc<str>>) -> Self {
+    /// `over`: the nodes that had ended before. Those that the run has skipped meanwhile are told by its steps.
+    fn new(
+        workflow: Arc<Workflow>,
+        run: Run,
+        started: FxHashMap<NodeIndex, InstanceId>,
+        results: FxHashMap<NodeIndex, Arc<str>>,
+        over: &[NodeIndex],
+    ) -> Self {
         let graph = workflow.graph();
         let readers = graph.nodes().map(|node| (graph.dependants(node).len() + graph.far_readers(node).len()) as u32).collect();
         let mut flow = Flow { workflow, run, started, results, readers };
-        for node in flow.workflow.graph().nodes() {
-            if flow.run.state(node).is_terminal() {
-                flow.wants_no_more(node);
-            }
-        }
+        over.iter().for_each(|node| flow.wants_no_more(*node));
         let readers = &flow.readers;
         flow.results.retain(|node, _| readers[node.place()] > 0);
         flow
@@ -130,10 +135,10 @@ impl Scheduler {
             result.map(|result| results.insert(node, result));
         }
         started.keys().for_each(|node| states[node.place()] = NodeState::Started);
+        let over: Vec<_> = workflow.graph().nodes().filter(|node| states[node.place()].is_terminal()).collect();
         let known = workflow.graph().nodes().zip(states).filter(|(_, state)| *state != NodeState::Waiting);
         let (run, steps) = Run::restore(workflow.graph(), known, false, &|node| results.get(&node).map(|result: &Arc<str>| &**result));
-        parts.flow = Some(Box::new(Flow::new(workflow, run, started, results)));
-        // What a step skips has been counted as ended.
+        parts.flow = Some(Box::new(Flow::new(workflow, run, started, results, &over)));
         self.take_steps(id, steps, Cancelling::All);
     }
 
@@ -145,7 +150,9 @@ impl Scheduler {
         for row in ended {
             let (Some(whole), Some(node)) = (row.parent(), row.part.node_index()) else { continue };
             let end = NodeEnd { node: NodeIndex(node), instance: row.id, state: row.state, result: row.result };
-            if let Some(parts) = self.parts.get_mut(&whole) {
+            if let Some(parts) = self.parts.get_mut(&whole)
+                && !guard!(Guard::EndedNodesKnown, false)
+            {
                 parts.ended_nodes.push(end);
             }
         }
@@ -174,7 +181,7 @@ impl Scheduler {
                 Step::Skip(node, reason) => {
                     probe!("node.skipped");
                     let Some(flow) = self.flow(whole) else { return };
-                    flow.skipped(node);
+                    flow.wants_no_more(node);
                     let why = reason.explain(flow.workflow.graph(), node);
                     self.put_ended_node(whole, Part::node(node.0), State::Skipped, Cause::NodeSkipped, Some(Arc::from(why)));
                 }
@@ -344,7 +351,11 @@ impl Scheduler {
 
     /// Puts nodes that are carried over on record as nodes of the new run.
     pub(super) fn record_carried(&mut self, whole: InstanceId, nodes: Vec<NodeEnd>) {
-        let Some(live) = self.instances.get_mut(&whole).filter(|live| !live.row.state.is_terminal()) else { return };
+        let Some(live) = self.instances.get_mut(&whole) else { return };
+        // It may have ended at once, with nothing to run; one that was discarded never begins.
+        if live.row.state == State::Skipped {
+            return;
+        }
         let Some(workflow) = live.definition.workflow.clone() else { return };
         // Also before it begins, so that a new owner looks for them.
         live.row.links.get_or_insert_default().nodes = workflow.graph().len() as u32;
@@ -391,11 +402,6 @@ impl Scheduler {
 }
 
 impl Flow {
-    /// A step has skipped this node.
-    fn skipped(&mut self, node: NodeIndex) {
-        self.wants_no_more(node);
-    }
-
     /// Which nodes have failed, in words; no more of many than fit.
     fn failed_names(&self) -> Arc<str> {
         let graph = self.workflow.graph();

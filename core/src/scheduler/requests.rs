@@ -406,7 +406,8 @@ impl Scheduler {
         self.end_fixed_delay(id);
     }
 
-    /// The owner knows of no such task: it was removed before the trigger came. On record as a fire time that was given up.
+    /// The owner knows of no such task, or of no such nodes: it was removed or changed before the entry came. On record as a fire time that was
+    /// given up.
     pub(super) fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
         let (version, outcome) = (Version(0), Outcome::Withdrawn);
         let occurrence = Occurrence { task, version, first: at, last: at, count: 1, outcome, instance: None, at: self.now.wall };

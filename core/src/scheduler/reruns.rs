@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::ids::PartitionId;
 use crate::inbox::Rerun;
 use crate::instance::{Links, Origin, Part};
-use crate::occurrence::Outcome;
 use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::firing::Firing;
@@ -32,7 +31,7 @@ impl Scheduler {
                 carried
             }
             // The workflow was changed since somebody asked.
-            Some(None) => return self.record_not_fired(id, at, Outcome::Withdrawn),
+            Some(None) => return self.record_trigger_of_nothing(id, partition, at),
         };
         probe!("rerun.fired");
         let firing = Firing {

@@ -345,7 +345,34 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
-const SCENARIOS: [(Guard, Scenario); 21] = [
+/// A diamond, one side of which takes long.
+fn diamond() -> Result<(), String> {
+    let mut world = World::settled(2);
+    world.define(crate::workflows::diamond("w"));
+    world.script_node("w", "b", &[slow(10_000)]);
+    world.trigger("w", None);
+    world.run(30_000);
+    sound(&world)?;
+    ensure(world.states("w").iter().all(|state| *state == State::Succeeded), "the run has not succeeded")
+}
+
+/// A diamond whose owner dies when its first node has ended.
+fn diamond_taken_over() -> Result<(), String> {
+    let mut world = World::new(1, 2, 2);
+    world.run(15_000);
+    world.define(crate::workflows::diamond("w"));
+    world.script("w", &[slow(3_000)]);
+    world.trigger("w", None);
+    world.run(5_000);
+    let owner = world.owner();
+    world.crash_replica(owner);
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.states("w").iter().all(|state| *state == State::Succeeded), "the run has not succeeded")?;
+    ensure(world.began.len() == 4, "a node that had ended ran again")
+}
+
+const SCENARIOS: [(Guard, Scenario); 23] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -367,6 +394,8 @@ const SCENARIOS: [(Guard, Scenario); 21] = [
     (Guard::RetryBudget, retry_budget),
     (Guard::BreakerHolds, open_breaker),
     (Guard::RerunsWait, full_queue),
+    (Guard::NodesWait, diamond),
+    (Guard::EndedNodesKnown, diamond_taken_over),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -484,6 +513,9 @@ fn every_probe_is_hit() {
     sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
     sharded.trigger("divided", None);
     sharded.run(5_000);
+    // Nodes of workflows are skipped, marked, carried over, and found by a new owner.
+    crate::workflows::a_rerun_from_a_node_runs_what_follows_from_it();
+    crate::workflows::what_was_said_of_a_failed_node_counts_after_a_takeover();
     // A blackout is passed by.
     crate::timetable::after_a_blackout();
     // A replica that comes late is handed its share.

@@ -13,7 +13,7 @@ use punctual_sim::tabletop::{Run, World, task};
 
 const SECOND: u64 = 1_000;
 
-fn node(name: &str, after: &[&str]) -> NodeSpec {
+pub(crate) fn node(name: &str, after: &[&str]) -> NodeSpec {
     NodeSpec::new(name, after.iter().copied())
 }
 
@@ -25,7 +25,7 @@ fn takes(takes: u64) -> Run {
     Run { takes, ..Run::default() }
 }
 
-fn workflow_of(name: &str, nodes: Vec<NodeSpec>, change: impl Fn(&str, &mut TaskDefinition)) -> TaskDefinition {
+pub(crate) fn workflow_of(name: &str, nodes: Vec<NodeSpec>, change: impl Fn(&str, &mut TaskDefinition)) -> TaskDefinition {
     let base = task(name, Trigger::Manual);
     let definition = |node: &NodeSpec| {
         let mut definition = base.clone();
@@ -41,7 +41,7 @@ fn workflow(name: &str, nodes: Vec<NodeSpec>) -> TaskDefinition {
     workflow_of(name, nodes, |_, _| {})
 }
 
-fn diamond(name: &str) -> TaskDefinition {
+pub(crate) fn diamond(name: &str) -> TaskDefinition {
     workflow(name, vec![node("a", &[]), node("b", &["a"]), node("c", &["a"]), node("d", &["b", "c"])])
 }
 
@@ -158,7 +158,7 @@ fn what_depends_on_a_node_waits_for_its_retries() {
 /// C350: a failed node is run again, and with it what was skipped because of it; nothing that had succeeded. Then one node alone, and one
 /// with all that comes after it.
 #[test]
-fn a_rerun_from_a_node_runs_what_follows_from_it() {
+pub(crate) fn a_rerun_from_a_node_runs_what_follows_from_it() {
     let mut world = World::settled(2);
     world.define(workflow("w", vec![node("other", &[]), node("a", &[]), node("b", &["a"]), node("c", &["b"])]));
     world.answer_node("w", "other", "7");
@@ -206,6 +206,7 @@ fn a_rerun_from_a_node_that_is_gone_is_on_record() {
     world.run(10 * SECOND);
     assert_eq!(wholes(&world, "w").len(), 1);
     assert_eq!(world.data().occurrences.len(), 1);
+    world.assert_sound();
 }
 
 /// A changed workflow carries over by name what it still has, and runs what is new.
@@ -274,7 +275,7 @@ fn what_is_marked_as_failed_skips_what_depends_on_it() {
 
 /// A node that has failed is said to have succeeded while the run goes on, and its owner dies: both rows stay, and what was said counts.
 #[test]
-fn what_was_said_of_a_failed_node_counts_after_a_takeover() {
+pub(crate) fn what_was_said_of_a_failed_node_counts_after_a_takeover() {
     let mut world = World::new(1, 2, 2);
     world.run(15 * SECOND);
     let last = NodeSpec { rule: TriggerRule::AllDone, ..node("last", &["long"]) };
