@@ -81,6 +81,7 @@ fn carried_out(origin: Origin, seen: Seen) -> What {
         Seen::SkipSubmitted { entry, instance } => What::SkipSubmitted { entry, instance },
         Seen::DelayedChanged { entry, task, ordinal } => What::DelayedChanged { entry, task, ordinal },
         Seen::PauseChanged { entry, partition, scope, is_paused } => What::PauseChanged { entry, partition, scope, is_paused },
+        Seen::MarkSubmitted { entry, instance } => What::MarkSubmitted { entry, instance },
         Seen::Noticed { entry, partition, notice } => What::Noticed { entry, partition, notice },
         Seen::ReferencesChanged { entry, task } => What::ReferencesChanged { entry, task },
         Seen::LeaseGranted { partition, owner, epoch, until } => What::LeaseGranted { partition, owner, epoch, until: until_ms(until) },

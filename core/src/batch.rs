@@ -194,6 +194,8 @@ pub struct Snapshot {
     pub tasks: Vec<TaskRecord>,
     /// Instances that have not ended, oldest first, each with the definition that it is run by.
     pub instances: Vec<(InstanceRow, Arc<TaskDefinition>)>,
+    /// The nodes that have ended of workflow runs that have not, in any order. Shards of nodes are not among them.
+    pub ended_nodes: Vec<InstanceRow>,
     /// What its tasks' ends make fire.
     pub references: Vec<Reference>,
     /// The slots of the groups whose partition it is, in any order.

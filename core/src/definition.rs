@@ -12,6 +12,7 @@ use crate::limits;
 use crate::rate::RateLimit;
 use crate::routing::Routing;
 use crate::time::{Millis, Timestamp};
+use crate::workflow::{Graph, NodeIndex};
 
 /// One version of a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +45,38 @@ pub struct TaskDefinition {
     pub downstream: Option<Arc<str>>,
     /// The group of tasks that it belongs to, by its name: what holds for the group holds for all of them together. `None`: none.
     pub group: Option<Arc<str>>,
+    /// The nodes that each of its firings goes through: they are run in place of its own handler, which nobody is given.
+    pub workflow: Option<Arc<Workflow>>,
+}
+
+/// The nodes of a workflow: how they hang together, and what each of them runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workflow {
+    graph: Graph,
+    nodes: Box<[Arc<TaskDefinition>]>,
+}
+
+impl Workflow {
+    /// A workflow of this graph; `nodes` are what its nodes run, in their order. What a node doesn't say for itself it has of the task, its
+    /// name included.
+    ///
+    /// # Panics
+    ///
+    /// Where there are not as many as the graph has nodes.
+    pub fn new(graph: Graph, nodes: Vec<Arc<TaskDefinition>>) -> Self {
+        assert_eq!(graph.len(), nodes.len(), "each node runs something");
+        Workflow { graph, nodes: nodes.into() }
+    }
+
+    /// How the nodes hang together.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// What a node runs.
+    pub fn node(&self, node: NodeIndex) -> &Arc<TaskDefinition> {
+        &self.nodes[node.place()]
+    }
 }
 
 impl TaskDefinition {
@@ -64,7 +97,15 @@ impl TaskDefinition {
             routing: None,
             downstream: None,
             group: None,
+            workflow: None,
         }
+    }
+
+    /// What a part of its firings is run by: a node, and a shard of it, by the node's own definition.
+    pub fn of_part(self: &Arc<Self>, part: Part) -> Arc<TaskDefinition> {
+        let node = part.node_index().map(NodeIndex);
+        let node = self.workflow.as_ref().zip(node).filter(|(workflow, node)| workflow.graph.contains(*node));
+        Arc::clone(node.map_or(self, |(workflow, node)| workflow.node(node)))
     }
 }
 

@@ -67,11 +67,15 @@ pub enum Guard {
     GroupLimit,
     /// Nothing of a paused task starts.
     PauseHolds,
+    /// A node of a workflow waits until its rule is met.
+    NodesWait,
+    /// A new owner knows of the nodes that have ended of runs that have not.
+    EndedNodesKnown,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 30] = [
+    pub const ALL: [Guard; 32] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -102,6 +106,8 @@ impl Guard {
         Guard::PartsUnderstood,
         Guard::GroupLimit,
         Guard::PauseHolds,
+        Guard::NodesWait,
+        Guard::EndedNodesKnown,
     ];
 }
 

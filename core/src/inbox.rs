@@ -1,14 +1,16 @@
 //! The inbox: the only door through which anybody but its owner reaches a partition.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::batch::Reference;
 use crate::definition::{GroupLimits, TaskDefinition};
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use crate::instance::ShardsAgain;
+use crate::instance::{InstanceRow, ShardsAgain, State};
 use crate::limits;
 use crate::pause::PauseScope;
 use crate::time::{Millis, Timestamp};
+use crate::workflow::{Graph, NodeIndex};
 
 /// One entry, applied by the owner in the same transaction that removes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +68,17 @@ pub enum Request {
     Rerun {
         /// Which, and what the new run is to have of it.
         of: Box<Rerun>,
+    },
+    /// Somebody says what a node of a workflow's run has come to, which waits or has failed.
+    MarkNode {
+        /// The run.
+        instance: InstanceId,
+        /// The node.
+        node: NodeIndex,
+        /// What it has come to.
+        mark: NodeMark,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
     },
     /// An instance is to be cancelled.
     Cancel {
@@ -142,6 +155,73 @@ pub struct Rerun {
     pub reason: Option<Arc<str>>,
     /// The shards that are to run again; `None`: all of it, divided as the task says now.
     pub shards: Option<Box<ShardsAgain>>,
+    /// For the run of a workflow: which nodes are to run again; `None`: all of them.
+    pub from: Option<Box<RerunFrom>>,
+}
+
+/// From where the run of a workflow is to run again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RerunFrom {
+    /// The nodes, at least one.
+    pub nodes: Vec<Arc<str>>,
+    /// Whether what comes after them runs again also where it had succeeded.
+    pub cascade: bool,
+    /// What the nodes of that run have come to. Whoever reads the entry looks it up: it changes no more.
+    pub ended: Vec<EndedNode>,
+}
+
+/// What a node of a run has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedNode {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its instance.
+    pub instance: InstanceId,
+    /// How it ended.
+    pub state: State,
+    /// What its handler answered.
+    pub result: Option<Arc<str>>,
+}
+
+impl RerunFrom {
+    /// Takes in what the nodes of a run of this graph have come to, by their rows in the order of their parts: what an operator has said
+    /// of one takes the place of what it had come to itself.
+    pub fn take_ended(&mut self, graph: &Graph, rows: impl IntoIterator<Item = InstanceRow>) {
+        let mut ended: BTreeMap<u32, EndedNode> = BTreeMap::new();
+        for row in rows {
+            let node = row.part.node_index().filter(|node| row.part.shard_index().is_none() && graph.contains(NodeIndex(*node)));
+            if let Some(node) = node.filter(|_| row.state.is_terminal()) {
+                let name = Arc::clone(graph.name(NodeIndex(node)));
+                ended.insert(node, EndedNode { name, instance: row.id, state: row.state, result: row.result });
+            }
+        }
+        self.ended = ended.into_values().collect();
+    }
+}
+
+/// What an operator says that a node has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeMark {
+    /// It is not to run.
+    Skipped,
+    /// What it was to do is done.
+    Succeeded,
+    /// It can't be done.
+    Failed,
+}
+
+impl NodeMark {
+    /// Every one of them.
+    pub const ALL: [NodeMark; 3] = [NodeMark::Skipped, NodeMark::Succeeded, NodeMark::Failed];
+
+    /// The state that the node has then.
+    pub const fn state(self) -> State {
+        match self {
+            NodeMark::Skipped => State::Skipped,
+            NodeMark::Succeeded => State::Succeeded,
+            NodeMark::Failed => State::Failed,
+        }
+    }
 }
 
 /// What one owner asks of another, or of itself: written in the batch that gives it cause.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
-//! worker only goes from `created` to `failed` when that is gone.
+//! worker only goes from `created` to `failed` when that is gone. A node of a workflow that never starts begins with its end: `skipped`, or what somebody says that it came to, or what it came to in the run before.
 //!
 //! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes
 //! straight to `succeeded`.
@@ -182,11 +182,19 @@ pub enum Cause {
     SkipRequested,
     /// Somebody killed it.
     KillRequested,
+    /// It is a node of a workflow, and its upstreams have come to what its rule wants.
+    RuleMet,
+    /// It is a node of a workflow, and its rule, its condition or the end of the run keeps it from starting.
+    NodeSkipped,
+    /// It is a node of a workflow, and somebody has said what became of it.
+    Marked,
+    /// It is a node of a workflow that is run again from other nodes: it had ended so in the run before.
+    CarriedOver,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 33] = [
+    pub const ALL: [Cause; 37] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -220,6 +228,10 @@ impl Cause {
         Cause::Rescheduled,
         Cause::SkipRequested,
         Cause::KillRequested,
+        Cause::RuleMet,
+        Cause::NodeSkipped,
+        Cause::Marked,
+        Cause::CarriedOver,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -258,6 +270,10 @@ impl Cause {
             Cause::Rescheduled => "rescheduled",
             Cause::SkipRequested => "skip_requested",
             Cause::KillRequested => "kill_requested",
+            Cause::RuleMet => "rule_met",
+            Cause::NodeSkipped => "node_skipped",
+            Cause::Marked => "marked",
+            Cause::CarriedOver => "carried_over",
         }
     }
 }
@@ -358,6 +374,20 @@ impl Part {
         Part((index as u64 + 1) << 32)
     }
 
+    /// What an operator has said of a node that had ended: its own row stays as it was.
+    #[must_use]
+    pub const fn amended(self) -> Part {
+        Part(self.0 | Part::AMENDED)
+    }
+
+    /// Whether it is what an operator has said of a node that had ended.
+    pub const fn is_amendment(self) -> bool {
+        self.0 & Part::AMENDED != 0
+    }
+
+    /// Far above the nodes, and below what a database takes for a sign.
+    const AMENDED: u64 = 1 << 62;
+
     /// A shard of this part, which is not one itself.
     pub const fn and_shard(self, index: u32) -> Part {
         Part(self.without_shard().0 | (index as u64 + 1))
@@ -395,7 +425,7 @@ impl Part {
 
     /// Which node of its workflow it is, or is a shard of; counted from 0.
     pub const fn node_index(self) -> Option<u32> {
-        ((self.0 >> 32) as u32).checked_sub(1)
+        (((self.0 & !Part::AMENDED) >> 32) as u32).checked_sub(1)
     }
 
     const fn without_shard(self) -> Part {
@@ -419,6 +449,8 @@ pub struct Links {
     pub parent: Option<InstanceId>,
     /// Into how many shards it was divided, or of how many it is one; 0: no shards.
     pub shards: u32,
+    /// How many nodes the run of a workflow has, for the run itself; 0: it is none.
+    pub nodes: u32,
     /// Where the shards are not numbered only: this one's key, or the worker that it is for.
     pub shard_key: Option<Arc<str>>,
     /// The instance whose end, or whose rerun, made this one.
@@ -528,7 +560,12 @@ pub struct InstanceRow {
 impl InstanceRow {
     /// Whether it was divided into parts, which run in its place.
     pub fn has_parts(&self) -> bool {
-        !self.part.is_shard() && self.links.as_ref().is_some_and(|links| links.shards > 0 || links.map.is_some())
+        !self.part.is_shard() && self.links.as_ref().is_some_and(|links| links.shards > 0 || links.map.is_some() || links.nodes > 0)
+    }
+
+    /// Whether it is the run of a workflow.
+    pub fn is_run(&self) -> bool {
+        self.part == Part::WHOLE && self.links.as_ref().is_some_and(|links| links.nodes > 0)
     }
 
     /// Whether a worker holds an attempt of it.

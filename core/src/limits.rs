@@ -48,6 +48,8 @@ pub const SUBMISSIONS_MAX: usize = 1_024;
 
 /// Largest result that a handler may answer, in bytes.
 pub const RESULT_BYTES_MAX: usize = 16 << 10;
+/// Most that a node of a workflow is given of what its upstreams have answered, in bytes of JSON.
+pub const INPUTS_BYTES_MAX: usize = 64 << 10;
 /// Most shards that a firing is divided into.
 pub const SHARDS_MAX: u32 = 10_000;
 /// Most workers that a firing is broadcast to.

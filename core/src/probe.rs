@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 45] = [
+pub const CATALOGUE: [&str; 51] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -50,6 +50,12 @@ pub const CATALOGUE: [&str; 45] = [
     "delayed.changed",
     "instance.killed",
     "instance.skipped",
+    "workflow.begun",
+    "workflow.restored",
+    "workflow.failed",
+    "node.skipped",
+    "node.marked",
+    "rerun.from_node",
 ];
 
 /// Counts that this place was come through.

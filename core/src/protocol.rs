@@ -138,6 +138,8 @@ pub struct Assignment {
     pub shard: Option<Shard>,
     /// What it does for a firing that is mapped over a list, where it runs no item.
     pub map: Option<MapRole>,
+    /// Which node of a workflow it is, where it is one.
+    pub node: Option<Node>,
     /// What to run.
     pub handler: Handler,
     /// What to run it with.
@@ -169,9 +171,19 @@ pub struct Shard {
     pub key: Option<Arc<str>>,
 }
 
+/// A node of a workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What its upstreams have answered: a JSON object with a member for each of them, by name. What is no JSON is a text there, `null` stands
+    /// for nothing. At most [`INPUTS_BYTES_MAX`](crate::limits::INPUTS_BYTES_MAX) bytes: what does not fit any more has no member.
+    pub inputs: Arc<str>,
+}
+
 impl Assignment {
-    /// The key that all attempts of the instance share: `task id/fire time/shard`, with the ordinal behind it for what was asked for, and the
-    /// run behind that for a rerun, whose effects are meant to happen again.
+    /// The key that all attempts of the instance share: `task id/fire time/shard`, with the ordinal behind it for what was asked for, the
+    /// run behind that for a rerun, whose effects are meant to happen again, and the name of the node for one of a workflow.
     pub fn idempotency_key(&self) -> String {
         let shard = self.shard.as_ref().map_or(0, |shard| shard.index);
         let mut key = format!("{}/{}/{shard}", self.task, self.fire_time);
@@ -180,6 +192,9 @@ impl Assignment {
         }
         if self.run > 1 {
             key.push_str(&format!("/run {}", self.run));
+        }
+        if let Some(node) = &self.node {
+            key.push_str(&format!("/node {}", node.name));
         }
         key
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_core::protocol::{Assignment, End, MapRole};
-use punctual_core::time::Timestamp;
 
 use crate::plan::{HandlerPlan, Plan, stream};
 use crate::trouble::{between, chance};
@@ -76,9 +75,11 @@ impl Behaviours {
     /// # Panics
     ///
     /// Where the plan has no such task.
-    pub fn attempt(&self, task_name: &str, fire_time: Timestamp, ordinal: u64, attempt: u32) -> Attempt {
+    pub fn attempt(&self, assignment: &Assignment) -> Attempt {
+        let Assignment { task_name, fire_time, ordinal, attempt, node, .. } = assignment;
         let (handler, _) = self.of(task_name);
-        let mut random = stream(self.seed, &format!("handler/{task_name}/{fire_time}/{ordinal}/{attempt}"));
+        let node = node.as_ref().map(|node| format!("/{}", node.name)).unwrap_or_default();
+        let mut random = stream(self.seed, &format!("handler/{task_name}/{fire_time}/{ordinal}/{attempt}{node}"));
         let takes_ms = between(&mut random, handler.takes_ms);
         Attempt { takes_ms, fails: chance(&mut random, handler.fails_per_mille) }
     }

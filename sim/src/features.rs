@@ -13,6 +13,7 @@ use punctual_spec::spec::{
     After, CircuitBreaker, GroupLimits, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec, Trigger,
 };
 use punctual_spec::timing::{Blackout, Moment, Timing};
+use punctual_spec::workflow::{OnFailure, Rule, Test, When, WorkflowNode};
 
 use crate::draw::Draw;
 use crate::plan::{Call, CallKind, PauseOn, STARTS_AT, TaskPlan};
@@ -24,6 +25,8 @@ const PLANS_PER_MILLE: u64 = 700;
 const SHARD_TAKES_MS: u64 = 500;
 /// What an instance takes at most that fires after another one: its load is not accounted for.
 const CHAINED_TAKES_MS: u64 = 300;
+/// What a node of a workflow takes at most.
+const NODE_TAKES_MS: u64 = 300;
 /// The tag that only some workers have; the first one always has it.
 const ZONE: (&str, &str) = ("zone", "a");
 
@@ -76,6 +79,7 @@ pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
         }
         draw_of_task(&mut Draw::new(seed, &format!("swarm features/{index}")), &mut tasks[index], &names[..index]);
         draw_broadcast(&mut Draw::new(seed, &format!("swarm features/broadcast/{index}")), &mut tasks[index]);
+        draw_workflow(&mut Draw::new(seed, &format!("swarm workflows/{index}")), &mut tasks[index]);
     }
 }
 
@@ -191,6 +195,32 @@ fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
     if has_breaker && let Some(downstream) = &task.handler.downstream {
         (spec.downstream, spec.circuit_breaker) = (Some(downstream.clone()), Some(breaker));
     }
+    task.document = document(spec);
+}
+
+/// Makes a workflow of a task, of few nodes, each behind some of those before it.
+fn draw_workflow(draw: &mut Draw, task: &mut TaskPlan) {
+    let Ok(mut spec) = spec(&task.document) else { return };
+    if !draw.chance(150) || spec.shards != Shards::None {
+        return;
+    }
+    let count = draw.between(2, 8);
+    for index in 0..count {
+        let before = (0..index).filter(|_| draw.chance(400)).map(|before| format!("n{before}"));
+        let mut node = WorkflowNode::new(format!("n{index}"), before.collect::<Vec<_>>());
+        let rules = [(60, Rule::AllSucceeded), (15, Rule::AllDone), (8, Rule::OneFailed), (8, Rule::OneSucceeded), (9, Rule::NoneFailed)];
+        node.rule = *draw.weighted(&rules);
+        node.on_failure = *draw.weighted(&[(70, OnFailure::SkipDownstream), (15, OnFailure::FailRun), (15, OnFailure::Continue)]);
+        if draw.chance(100) {
+            node.shards = Shards::Count(2);
+        }
+        // Handlers of plans answer nothing, so it is skipped.
+        if let Some(read) = node.after.first().filter(|_| draw.chance(50)) {
+            node.when = Some(When { node: read.clone(), pointer: String::new(), test: Test::Exists(true) });
+        }
+        spec.nodes.push(node);
+    }
+    limit(&mut task.handler.takes_ms, NODE_TAKES_MS);
     task.document = document(spec);
 }
 

@@ -129,6 +129,13 @@ pub enum What {
         /// Whether it holds from now on.
         is_paused: bool,
     },
+    /// What somebody says of a node was written to the inbox.
+    MarkSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The run that the node is of.
+        instance: InstanceId,
+    },
     /// An owner has written to an inbox, in the batch before.
     Noticed {
         /// The entry.
@@ -295,6 +302,11 @@ pub enum Ask {
         /// Which.
         instance: InstanceId,
     },
+    /// Say what a node of this run has come to.
+    Mark {
+        /// Which run.
+        instance: InstanceId,
+    },
 }
 
 /// What a client was answered.
@@ -422,7 +434,8 @@ impl Hash for What {
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
             What::CancelSubmitted { entry, instance }
             | What::RerunSubmitted { entry, instance }
-            | What::SkipSubmitted { entry, instance } => (entry, instance).hash(state),
+            | What::SkipSubmitted { entry, instance }
+            | What::MarkSubmitted { entry, instance } => (entry, instance).hash(state),
             What::DelayedChanged { entry, task, ordinal } => (entry, task, ordinal).hash(state),
             What::PauseChanged { entry, partition, scope, is_paused } => (entry, partition, scope, is_paused).hash(state),
             What::Noticed { entry, partition, notice } => (entry, partition, notice).hash(state),

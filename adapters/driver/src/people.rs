@@ -59,11 +59,13 @@ pub enum AuditAction {
     CancelTrigger,
     /// A manual trigger that was not due yet was put off, or forward.
     Reschedule,
+    /// Of a node of a workflow it was said what it has come to.
+    MarkNode,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [AuditAction; 13] = [
+    pub const ALL: [AuditAction; 14] = [
         AuditAction::Create,
         AuditAction::Change,
         AuditAction::Remove,
@@ -77,6 +79,7 @@ impl AuditAction {
         AuditAction::Discard,
         AuditAction::CancelTrigger,
         AuditAction::Reschedule,
+        AuditAction::MarkNode,
     ];
 
     /// Its name, the same in API, CLI and console.
@@ -95,6 +98,7 @@ impl AuditAction {
             AuditAction::Discard => "discard",
             AuditAction::CancelTrigger => "cancel_trigger",
             AuditAction::Reschedule => "reschedule",
+            AuditAction::MarkNode => "mark_node",
         }
     }
 }

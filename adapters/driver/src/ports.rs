@@ -7,12 +7,13 @@ use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::chains::ChainProblem;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
-use punctual_core::inbox::{DelayedChange, InboxEntry, Submission};
+use punctual_core::inbox::{DelayedChange, InboxEntry, NodeMark, RerunFrom, Submission};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::scheduler::{Alert, Firings};
 use punctual_core::time::{Millis, Now, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
 pub use crate::people::{
@@ -362,16 +363,24 @@ pub enum Submitted {
     },
     /// The instance has been run again since: its newest run counts.
     NotNewest,
+    /// The instance is no run of a workflow, so it has no nodes.
+    NoWorkflow,
+    /// The run has no node of this number.
+    NoSuchNode,
+    /// The run has ended.
+    HasEnded,
 }
 
-/// What runs again of a firing that was divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What runs again of a firing that was divided, or of the run of a workflow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rerunning {
     /// The shards that have not succeeded.
     #[default]
     Unsuccessful,
     /// All of it, divided anew.
     All,
+    /// Of the run of a workflow only what follows from these nodes.
+    From(RerunFrom),
 }
 
 /// A task and how it stands.
@@ -432,6 +441,8 @@ impl InstanceCursor {
 pub struct InstanceFilter {
     /// Of this task only.
     pub task: Option<Arc<str>>,
+    /// Whole firings only: no shards, no nodes of workflows.
+    pub whole: bool,
     /// In this state only.
     pub state: Option<State>,
     /// With this idempotency key only.
@@ -576,6 +587,20 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// What people have done.
     fn audit(&self, filter: AuditFilter) -> impl Future<Output = Result<Vec<AuditView>, StoreError>> + Send;
+
+    /// Says what a node of a workflow's run has come to: one that waits, or that has failed. Whether it does is for the owner to say: where
+    /// it does not, the call is of no effect.
+    fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Actor,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// The nodes of a workflow's run that have started or will not, by their part: shards of them are not among them.
+    fn nodes(&self, run: InstanceId) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
 
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;

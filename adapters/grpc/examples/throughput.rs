@@ -28,6 +28,7 @@ fn assignment(number: u64) -> ToWorker {
         run: 1,
         shard: None,
         map: None,
+        node: None,
         handler: Handler { name: "report".into(), config: "{}".into() },
         payload: Some("{\"customer\": 4711, \"month\": \"2026-10\"}".into()),
         timeout: TimeoutPolicy::default(),

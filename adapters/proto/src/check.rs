@@ -6,8 +6,8 @@ use std::fmt;
 use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX,
-    PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX,
+    PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
 };
 use punctual_core::protocol::{Assignment, Hello, MapRole, Report};
 use punctual_core::routing::{ReservedTooMany, TagSyntax, TraitsError, VersionSyntax};
@@ -177,6 +177,10 @@ pub(crate) fn assignment(assignment: &Assignment) -> Result<(), Refused> {
     }
     if let Some(MapRole::Reduce { results }) = &assignment.map {
         ASSIGN.at_most("results", results.len(), MAP_BYTES_MAX, Unit::Bytes)?;
+    }
+    if let Some(node) = &assignment.node {
+        ASSIGN.name("node.name", &node.name, NAME_CHARS_MAX, Unit::Characters)?;
+        ASSIGN.at_most("node.inputs", node.inputs.len(), INPUTS_BYTES_MAX, Unit::Bytes)?;
     }
     if let Some(after) = assignment.timeout.after {
         ASSIGN.within("timeout.after_ms", after.0, 0u8, DELAY_MAX.0)?;

@@ -8,7 +8,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 
@@ -176,6 +176,7 @@ fn assignment_into_wire(assignment: &Assignment) -> Result<wire::Assign, Refused
             Some(MapRole::Reduce { results }) => Some(results.to_string()),
             _ => None,
         },
+        node: assignment.node.as_ref().map(|node| wire::Node { name: node.name.to_string(), inputs: node.inputs.to_string() }),
     })
 }
 
@@ -199,6 +200,7 @@ fn assignment_from_wire(assign: wire::Assign) -> Result<Assignment, Refused> {
             Some(results) => Some(MapRole::Reduce { results: Arc::from(results) }),
             None => assign.lists.then_some(MapRole::List),
         },
+        node: assign.node.map(|node| Node { name: Arc::from(node.name), inputs: Arc::from(node.inputs) }),
         handler: Handler { name: Arc::from(handler.name), config: Arc::from(kind.need("handler.config", handler.config)?) },
         payload: assign.payload.map(Arc::from),
         timeout: TimeoutPolicy {

@@ -1,8 +1,8 @@
 //! The limits of the wire. Those of what the messages mean are in [`punctual_core::limits`].
 
 use punctual_core::limits::{
-    DETAIL_BYTES_MAX, MAP_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, SHARD_KEY_BYTES_MAX,
-    TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX,
+    DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, MAP_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
+    SHARD_KEY_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX,
 };
 
 /// Longest id of a worker, in bytes: two host names and a number.
@@ -42,7 +42,8 @@ pub const ASSIGN_BYTES_MAX: usize = part(ATTEMPT_BYTES_MAX)
     + LONG_TAG
     + NUMBER
     + LONG_TAG
-    + part(MAP_BYTES_MAX);
+    + part(MAP_BYTES_MAX)
+    + part(part(NAME_CHARS_MAX * CHAR_BYTES_MAX) + part(INPUTS_BYTES_MAX));
 /// Largest [`Finished`](crate::wire::Finished), in bytes.
 pub const FINISHED_BYTES_MAX: usize = part(ATTEMPT_BYTES_MAX)
     + 2 * NUMBER

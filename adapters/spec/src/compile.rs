@@ -31,6 +31,7 @@ use crate::spec::{
     WhenFull,
 };
 use crate::timetable;
+use crate::workflow;
 use crate::zones::{ZoneError, Zones};
 
 static COMMAND: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(handler::COMMAND));
@@ -61,6 +62,7 @@ impl TaskSpec {
         check.broadcast(self);
         let handler = check.handler(&self.handler, zones);
         let map = check.map_over(self, zones);
+        let workflow = workflow::workflow(self, zones).map_err(|findings| check.findings.extend(findings)).ok().flatten();
         match trigger {
             Some(trigger) if check.findings.is_empty() => Ok(TaskDefinition {
                 name: Arc::from(self.name.as_str()),
@@ -90,6 +92,7 @@ impl TaskSpec {
                 chains: self.chains(),
                 downstream: self.downstream.as_deref().map(|label| zones.shared_text(label)),
                 group: self.group.as_deref().map(|group| zones.shared_text(group)),
+                workflow,
             }),
             _ => Err(check.findings),
         }
@@ -150,7 +153,7 @@ impl TaskSpec {
         let (list, all) = match self.handler {
             Handler::Command(_) => (&self.retry.on.exit_codes, codes::EXIT_CODES),
             Handler::Http(_) => (&self.retry.on.statuses, codes::STATUSES),
-            Handler::Custom(_) => return None,
+            Handler::Custom(_) | Handler::None => return None,
         };
         list.as_ref().map(|list| CodeSet::of(list.iter().filter_map(|text| codes::parse(text, &all).ok())))
     }
@@ -393,7 +396,8 @@ impl Check {
         ];
         for (field, list, all, applies, why_not) in lists {
             let Some(list) = list else { continue };
-            if !applies {
+            // Of a workflow they are for those of its nodes that have any.
+            if !applies && spec.nodes.is_empty() {
                 self.refuse(Code::Conflict, &["retry", "on", field], why_not, "leave it out");
             }
             self.codes(&["retry", "on", field], list, &all);
@@ -601,6 +605,7 @@ impl Check {
 
     fn handler(&mut self, handler: &Handler, zones: &Zones) -> definition::Handler {
         let (name, config, field) = match handler {
+            Handler::None => return definition::Handler { name: zones.shared_text(""), config: zones.shared_text("{}") },
             Handler::Command(config) => {
                 self.command(config);
                 (Arc::clone(&COMMAND), serde_json::to_string(config), handler::COMMAND)

@@ -13,6 +13,7 @@ pub(crate) const TASK: &[&str] = &[
     "command",
     "http",
     "handler",
+    "nodes",
     "payload",
     "payload_schema",
     "misfire",
@@ -35,6 +36,30 @@ pub(crate) const TASK: &[&str] = &[
 pub(crate) const HANDLERS: &[&str] = &["command", "http", "handler"];
 /// Fields of `map`.
 pub(crate) const MAP: &[&str] = &["list", "reduce", "parallel"];
+/// Fields of a node of a workflow.
+pub(crate) const NODE: &[&str] = &[
+    "name",
+    "after",
+    "rule",
+    "on_failure",
+    "when",
+    "command",
+    "http",
+    "handler",
+    "payload",
+    "shards",
+    "retry",
+    "downstream",
+    "circuit_breaker",
+    "timeout",
+    "idempotent",
+    "priority",
+    "routing",
+];
+/// Fields of `when`.
+pub(crate) const WHEN: &[&str] = &["node", "pointer", "equals", "not_equals", "greater_than", "less_than", "exists"];
+/// The fields of `when` of which it has one.
+pub(crate) const TESTS: &[&str] = &["equals", "not_equals", "greater_than", "less_than", "exists"];
 /// Fields of `trigger`.
 pub(crate) const TRIGGER: &[&str] = &[
     "cron",

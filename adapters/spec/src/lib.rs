@@ -13,6 +13,7 @@
 //! | `zones` | time zone data, shared zones and schedules |
 //! | `rehearsal` | how a task's handler behaves in a rehearsal: beside the task, no part of it |
 //! | `timing`, `timetable` | what refines when a trigger fires: as written, and as the scheduler follows it |
+//! | `workflow` | the nodes of a workflow |
 //! | `crontab` | crontabs as task files |
 //! | `emit` | specs as a task file in YAML |
 //! | `schema` | the JSON Schema of task files |
@@ -38,6 +39,7 @@ mod task;
 mod timetable;
 pub mod timing;
 mod wire;
+pub mod workflow;
 pub mod zones;
 
 pub use compile::decode;

@@ -7,8 +7,8 @@ use punctual_core::time::Millis;
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Deepest nesting of lists and maps in a task file.
 pub const DEPTH_MAX: usize = 64;
-/// Most values in one task, counting what aliases stand for.
-pub const TASK_NODES_MAX: u64 = 100_000;
+/// Most values in one task, counting what aliases stand for: room for the largest workflow.
+pub const TASK_NODES_MAX: u64 = 1_000_000;
 /// Most values that the aliases of one file stand for.
 pub const ALIASED_NODES_MAX: u64 = 10_000_000;
 /// Most calendars of one file.

@@ -95,6 +95,18 @@ codes! {
     ChainCycle = "PUN-152",
     /// More tasks would fire after one than may.
     ChainFan = "PUN-153",
+    /// Two nodes of a workflow have the same name.
+    NodeDuplicate = "PUN-160",
+    /// A workflow has no node of this name.
+    NodeMissing = "PUN-161",
+    /// Nodes of a workflow wait for each other in a circle.
+    NodeCycle = "PUN-162",
+    /// A node names another one twice.
+    NodeEdge = "PUN-163",
+    /// The condition of a node is refused.
+    NodeCondition = "PUN-164",
+    /// A workflow has no nodes, too many, or too many edges between them.
+    WorkflowSize = "PUN-165",
 }
 
 impl fmt::Display for Code {

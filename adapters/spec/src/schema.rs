@@ -11,6 +11,7 @@ use crate::duration::format;
 use crate::fields;
 use crate::limits;
 use crate::spec::{Backoff, Band, Dialect, Gap, Jitter, MisfireAction, On, Overlap, RoutingStrategy, TimeoutAction, WhenFull};
+use crate::workflow::{OnFailure, Rule};
 
 /// The schema (2020-12) as indented text with a line end: what docs/task-file.schema.json holds.
 pub fn schema_text() -> String {
@@ -63,6 +64,8 @@ pub fn schema() -> Value {
             "command": command(),
             "http": http(),
             "handler": handler(),
+            "node": node(),
+            "when": when(),
             "misfire": { "oneOf": [choice::<MisfireAction>("Short for `action`."), misfire()] },
             "concurrency": concurrency(),
             "after": after(),
@@ -151,6 +154,10 @@ fn task(is_defaults: bool) -> Value {
         "command": described("#/$defs/command", "Runs a program."),
         "http": described("#/$defs/http", "Makes an HTTP call."),
         "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
+        "nodes": {
+            "type": "array", "minItems": 1, "maxItems": core_limits::WORKFLOW_NODES_MAX, "items": { "$ref": "#/$defs/node" },
+            "description": "The nodes of a workflow, each with what it comes after. What one doesn't say for itself it has of the task.",
+        },
         "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
         "payload_schema": {
             "type": ["object", "boolean", "null"],
@@ -180,6 +187,8 @@ fn task(is_defaults: bool) -> Value {
     });
     if is_defaults {
         properties.as_object_mut().map(|map| map.remove("name"));
+        // They are a task's own.
+        properties["nodes"] = json!(false);
         return object(&fields::TASK[1..], &[], properties);
     }
     object(fields::TASK, &["name"], properties)
@@ -309,6 +318,51 @@ fn handler() -> Value {
         json!({ "name": name, "config": { "type": "object", "description": "Handed to the handler as JSON." } }),
     );
     json!({ "oneOf": [{ "type": "string", "minLength": 1, "description": "Short for `name`." }, map] })
+}
+
+fn node() -> Value {
+    let name = |description: &str| json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": core_limits::NAME_CHARS_MAX, "description": description });
+    let nodes = json!({ "type": "array", "items": { "$ref": "#/$defs/text" } });
+    object(
+        fields::NODE,
+        &["name"],
+        json!({
+            "name": name("Unique among the nodes."),
+            "after": { "oneOf": [name("The node that it comes after."), nodes], "description": "The nodes that it comes after; by default none." },
+            "rule": choice::<Rule>("When it starts, by what those came to; default all_succeeded."),
+            "on_failure": choice::<OnFailure>("What follows when it fails; default skip_downstream."),
+            "when": described("#/$defs/when", "What must hold besides for it to start; else it is skipped."),
+            "command": described("#/$defs/command", "Runs a program."),
+            "http": described("#/$defs/http", "Makes an HTTP call."),
+            "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
+            "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
+            "shards": described("#/$defs/shards", "Into how many instances it is divided; by default it is one."),
+            "retry": described("#/$defs/retry", "What follows a failed attempt."),
+            "downstream": text("What it depends on."),
+            "circuit_breaker": described("#/$defs/circuitBreaker", "When the breaker of the downstream opens."),
+            "timeout": described("#/$defs/timeout", "How long an attempt may run."),
+            "idempotent": truth("Whether an attempt may be repeated when nobody knows how far the last one got."),
+            "priority": described("#/$defs/priority", "Where it stands among what waits for a worker."),
+            "routing": described("#/$defs/routing", "Which workers may have it."),
+        }),
+    )
+}
+
+fn when() -> Value {
+    let map = object(
+        fields::WHEN,
+        &["node"],
+        json!({
+            "node": text("The node whose result is looked at; it comes before this one, near or far."),
+            "pointer": { "type": "string", "description": "Where in the result, as a JSON pointer such as /rows/0; by default all of it." },
+            "equals": { "description": "There is this value." },
+            "not_equals": { "description": "There is a value, and another one." },
+            "greater_than": { "type": "number", "description": "There is a number above this one." },
+            "less_than": { "type": "number", "description": "There is a number below this one." },
+            "exists": { "const": true, "description": "There is a value." },
+        }),
+    );
+    exactly_one(map, fields::TESTS)
 }
 
 fn misfire() -> Value {

@@ -16,6 +16,7 @@ use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::problem::{Code, FieldPath, Finding};
 use crate::timing::Timing;
+use crate::workflow::WorkflowNode;
 
 /// A task. It may hold anything that its types can hold; [`TaskSpec::to_definition`] says whether it makes sense.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub struct TaskSpec {
     pub after: Vec<After>,
     /// What it runs.
     pub handler: Handler,
+    /// For a workflow, what it runs in place of that.
+    pub nodes: Vec<WorkflowNode>,
     /// What the handler is given.
     pub payload: Option<String>,
     /// What payloads have to be like: a JSON Schema.
@@ -467,6 +470,8 @@ pub enum Handler {
     Http(HttpConfig),
     /// A handler of the user's own.
     Custom(CustomHandler),
+    /// Nothing by itself: each node of the workflow says what it runs.
+    None,
 }
 
 /// How a firing is mapped over a list.
@@ -677,6 +682,37 @@ impl Default for CircuitBreaker {
     }
 }
 
+/// Brings what may be said of a handler in several ways into one.
+pub(crate) fn normalise_handler(handler: &mut Handler) {
+    match handler {
+        Handler::Command(config) => {
+            config.success_codes.sort_unstable();
+            config.success_codes.dedup();
+        }
+        Handler::Http(config) => {
+            config.success_statuses.sort();
+            config.success_statuses.dedup();
+        }
+        Handler::Custom(custom) => {
+            custom.config.sort_keys();
+            custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
+        }
+        Handler::None => {}
+    }
+}
+
+/// The same of retries.
+pub(crate) fn normalise_retry(retry: &mut Retry) {
+    if retry.backoff == Backoff::Exponential && retry.factor == Some(Factor::DEFAULT) {
+        retry.factor = None;
+    }
+    for (list, all) in [(&mut retry.on.exit_codes, codes::EXIT_CODES), (&mut retry.on.statuses, codes::STATUSES)] {
+        if let Some(list) = list {
+            codes::normalise(list, &all);
+        }
+    }
+}
+
 /// The first wait where the task doesn't say.
 const FIRST_DEFAULT: Millis = Millis::from_secs(30);
 /// The longest wait where the task doesn't say.
@@ -776,7 +812,7 @@ impl Default for Timeout {
 }
 
 impl Handler {
-    fn normalise(&mut self) {
+    pub(crate) fn normalise(&mut self) {
         match self {
             Handler::Command(config) => {
                 config.success_codes.sort_unstable();
@@ -790,6 +826,7 @@ impl Handler {
                 custom.config.sort_keys();
                 custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
             }
+            Handler::None => {}
         }
     }
 }
@@ -806,6 +843,7 @@ impl TaskSpec {
             timing: Timing::default(),
             after: Vec::new(),
             handler,
+            nodes: Vec::new(),
             payload: None,
             payload_schema: None,
             misfire: Misfire::default(),
@@ -844,20 +882,14 @@ impl TaskSpec {
             map.list.normalise();
             map.reduce.iter_mut().for_each(Handler::normalise);
         }
+        self.nodes.iter_mut().for_each(WorkflowNode::normalise);
         if self.misfire.action == MisfireAction::FireAll && self.misfire.limit == Some(limits::CATCH_UP_DEFAULT) {
             self.misfire.limit = None;
         }
         if self.concurrency.when_full == WhenFull::Queue && self.concurrency.max_queue == Some(limits::MAX_QUEUE_DEFAULT) {
             self.concurrency.max_queue = None;
         }
-        if self.retry.backoff == Backoff::Exponential && self.retry.factor == Some(Factor::DEFAULT) {
-            self.retry.factor = None;
-        }
-        for (list, all) in [(&mut self.retry.on.exit_codes, codes::EXIT_CODES), (&mut self.retry.on.statuses, codes::STATUSES)] {
-            if let Some(list) = list {
-                codes::normalise(list, &all);
-            }
-        }
+        normalise_retry(&mut self.retry);
         if self.downstream.is_some() && self.circuit_breaker == Some(CircuitBreaker::default()) {
             self.circuit_breaker = None;
         }

@@ -114,10 +114,17 @@ impl Cursor<'_> {
             let help = "add `trigger:` with cron, fixed_rate, fixed_delay or delay, or `trigger: manual`, or `after:` with another task";
             self.refuse(Code::MissingField, node.place, "the task has no `trigger`", help);
         }
-        if filled.handler.is_none() && !has(fields::HANDLERS) {
-            self.refuse(Code::MissingField, node.place, "the task runs nothing", "add one of command, http, handler");
+        let nodes = entries
+            .iter()
+            .find(|(field, _)| *field == "nodes")
+            .map(|(_, entry)| self.step(Step::Field(Cow::Borrowed("nodes")), |cursor| cursor.workflow_nodes(&entry.value)));
+        if filled.handler.is_none() && nodes.is_none() && !has(fields::HANDLERS) {
+            self.refuse(Code::MissingField, node.place, "the task runs nothing", "add one of command, http, handler, nodes");
         }
-        let harmless = CustomHandler { name: NOOP.to_owned(), config: Default::default() };
+        let harmless = match &nodes {
+            Some(nodes) if !nodes.is_empty() => Handler::None,
+            _ => Handler::Custom(CustomHandler { name: NOOP.to_owned(), config: Default::default() }),
+        };
         let mut spec = TaskSpec {
             name: name.unwrap_or_else(|| "unnamed".to_owned()),
             description: filled.description,
@@ -126,7 +133,8 @@ impl Cursor<'_> {
             timing: filled.trigger.as_ref().map(|trigger| timetable::of_kind(trigger, filled.timing)).unwrap_or_default(),
             trigger: filled.trigger.unwrap_or(Trigger::Manual),
             after: filled.after,
-            handler: filled.handler.unwrap_or(Handler::Custom(harmless)),
+            handler: filled.handler.unwrap_or(harmless),
+            nodes: nodes.unwrap_or_default(),
             payload: filled.payload,
             payload_schema: filled.payload_schema,
             misfire: filled.misfire,
@@ -165,6 +173,10 @@ impl Cursor<'_> {
                 "command" => to.handler = cursor.command(node).map(Handler::Command),
                 "http" => to.handler = cursor.http(node).map(Handler::Http),
                 "handler" => to.handler = cursor.custom_handler(node).map(Handler::Custom),
+                "nodes" if is_defaults => {
+                    let help = "move them to the task; what its nodes have in common can stand here";
+                    cursor.refuse(Code::Conflict, node.place, "nodes are a task's own", help);
+                }
                 "payload" => to.payload = cursor.payload(node),
                 "payload_schema" => to.payload_schema = cursor.payload_schema(node),
                 "misfire" => cursor.misfire(node, &mut to.misfire),
@@ -194,7 +206,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn one_handler(&mut self, entries: &[(&'static str, &Entry)]) {
+    pub(crate) fn one_handler(&mut self, entries: &[(&'static str, &Entry)]) {
         let handlers: Vec<_> = entries.iter().filter(|(field, _)| fields::HANDLERS.contains(field)).collect();
         if let [(first, _), (second, entry), ..] = handlers[..] {
             let message = format!("a task runs one thing: it has `{first}` and `{second}`");
@@ -202,7 +214,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn put_some(&mut self, node: &Node, to: &mut Option<String>) {
+    pub(crate) fn put_some(&mut self, node: &Node, to: &mut Option<String>) {
         if let Some(text) = self.text(node) {
             *to = Some(text);
         }
@@ -294,7 +306,7 @@ impl Cursor<'_> {
         Some(after)
     }
 
-    fn shards(&mut self, node: &Node) -> Option<Shards> {
+    pub(crate) fn shards(&mut self, node: &Node) -> Option<Shards> {
         match &node.kind {
             Kind::List(_) => self.list(node, |cursor, key| cursor.text(key)).map(Shards::Keys),
             _ => self.number(node).map(Shards::Count),
@@ -337,7 +349,7 @@ impl Cursor<'_> {
         handler
     }
 
-    fn payload(&mut self, node: &Node) -> Option<String> {
+    pub(crate) fn payload(&mut self, node: &Node) -> Option<String> {
         if node.is_null() {
             return None;
         }
@@ -357,7 +369,7 @@ impl Cursor<'_> {
         self.json(node)
     }
 
-    fn command(&mut self, node: &Node) -> Option<CommandConfig> {
+    pub(crate) fn command(&mut self, node: &Node) -> Option<CommandConfig> {
         let of = |program| CommandConfig {
             program,
             env: Default::default(),
@@ -403,7 +415,7 @@ impl Cursor<'_> {
         u8::try_from(code).ok()
     }
 
-    fn http(&mut self, node: &Node) -> Option<HttpConfig> {
+    pub(crate) fn http(&mut self, node: &Node) -> Option<HttpConfig> {
         let mut config = HttpConfig {
             url: String::new(),
             method: Method::default(),
@@ -445,7 +457,7 @@ impl Cursor<'_> {
         serde_json::from_value(serde_json::Value::String(word)).ok()
     }
 
-    fn custom_handler(&mut self, node: &Node) -> Option<CustomHandler> {
+    pub(crate) fn custom_handler(&mut self, node: &Node) -> Option<CustomHandler> {
         if let Kind::Text { .. } = &node.kind {
             return self.text(node).map(|name| CustomHandler { name, config: Default::default() });
         }
@@ -509,7 +521,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn retry(&mut self, node: &Node, to: &mut Retry) {
+    pub(crate) fn retry(&mut self, node: &Node, to: &mut Retry) {
         let Some(entries) = self.map(node, fields::RETRY) else { return };
         for (field, entry) in &entries {
             let node = &*entry.value;
@@ -559,7 +571,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn circuit_breaker(&mut self, node: &Node, to: &mut CircuitBreaker) {
+    pub(crate) fn circuit_breaker(&mut self, node: &Node, to: &mut CircuitBreaker) {
         let Some(entries) = self.map(node, fields::CIRCUIT_BREAKER) else { return };
         for (field, entry) in &entries {
             let node = &*entry.value;
@@ -586,7 +598,7 @@ impl Cursor<'_> {
         number
     }
 
-    fn timeout(&mut self, node: &Node, to: &mut Timeout) {
+    pub(crate) fn timeout(&mut self, node: &Node, to: &mut Timeout) {
         if let Kind::Text { .. } = &node.kind {
             to.after = self.duration(node);
             return;
@@ -602,7 +614,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn priority(&mut self, node: &Node, to: &mut Priority) {
+    pub(crate) fn priority(&mut self, node: &Node, to: &mut Priority) {
         match &node.kind {
             Kind::Text { text, .. } if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 put(self.number(node), &mut to.level);
@@ -681,7 +693,7 @@ impl Cursor<'_> {
         Some(limits)
     }
 
-    fn routing(&mut self, node: &Node, to: &mut Routing) {
+    pub(crate) fn routing(&mut self, node: &Node, to: &mut Routing) {
         if let Kind::Text { .. } = &node.kind {
             put(self.short_form(node, "strategy"), &mut to.strategy);
             to.worker = None;
@@ -771,6 +783,6 @@ pub(crate) fn put<T>(value: Option<T>, to: &mut T) {
     }
 }
 
-fn names(entries: &[(&'static str, &Entry)], field: &str) -> bool {
+pub(crate) fn names(entries: &[(&'static str, &Entry)], field: &str) -> bool {
     entries.iter().any(|(known, _)| *known == field)
 }

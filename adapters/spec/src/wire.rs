@@ -14,6 +14,7 @@ use crate::spec::{
     RateLimit, Retry, Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
+use crate::workflow::WorkflowNode;
 
 /// What a task says of its trigger when it fires by hand only.
 pub(crate) const MANUAL: &str = "manual";
@@ -37,6 +38,8 @@ struct Wire {
     http: Option<HttpConfig>,
     #[serde(default)]
     handler: Option<CustomHandler>,
+    #[serde(default)]
+    nodes: Vec<WorkflowNode>,
     #[serde(default)]
     payload: Option<String>,
     #[serde(default)]
@@ -79,7 +82,10 @@ impl<'de> Deserialize<'de> for TaskSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let wire = Wire::deserialize(deserializer)?;
         let handler = WireHandler { command: wire.command, http: wire.http, handler: wire.handler };
-        let handler = Handler::try_from(handler).map_err(D::Error::custom)?;
+        let handler = match handler {
+            WireHandler { command: None, http: None, handler: None } if !wire.nodes.is_empty() => Handler::None,
+            handler => Handler::try_from(handler).map_err(D::Error::custom)?,
+        };
         Ok(TaskSpec {
             name: wire.name,
             description: wire.description,
@@ -89,6 +95,7 @@ impl<'de> Deserialize<'de> for TaskSpec {
             timing: wire.trigger.timing,
             after: wire.after,
             handler,
+            nodes: wire.nodes,
             payload: wire.payload,
             payload_schema: wire.payload_schema,
             misfire: wire.misfire,
@@ -122,7 +129,9 @@ impl Serialize for TaskSpec {
             Handler::Command(config) => map.serialize_entry("command", config)?,
             Handler::Http(config) => map.serialize_entry("http", config)?,
             Handler::Custom(custom) => map.serialize_entry("handler", custom)?,
+            Handler::None => {}
         }
+        differing(&mut map, "nodes", &self.nodes, &Vec::new())?;
         differing(&mut map, "payload", &self.payload, &None)?;
         differing(&mut map, "payload_schema", &self.payload_schema, &None)?;
         differing(&mut map, "misfire", &self.misfire, &Misfire::default())?;
@@ -175,6 +184,7 @@ impl From<Handler> for WireHandler {
             Handler::Command(config) => wire.command = Some(config),
             Handler::Http(config) => wire.http = Some(config),
             Handler::Custom(custom) => wire.handler = Some(custom),
+            Handler::None => {}
         }
         wire
     }

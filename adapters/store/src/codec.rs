@@ -9,11 +9,12 @@ use std::sync::Arc;
 use punctual_core::batch::{GroupSlot, Reference};
 use punctual_core::definition::{ChainOn, GroupLimits};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, WorkerId};
-use punctual_core::inbox::{DelayedChange, Notice, Rerun, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, Notice, Rerun, RerunFrom, Submission};
 use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, SlotLink, State, Transition};
 use punctual_core::pause::PauseScope;
 use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 
 use crate::codes::Coded;
 
@@ -206,6 +207,7 @@ const HAS_AGAIN: u8 = 4;
 const HAS_MAP: u8 = 8;
 const HAS_SLOT: u8 = 16;
 const SLOT_IS_GRANTED: u8 = 32;
+const HAS_NODES: u8 = 64;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -226,7 +228,8 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.again.is_some(), HAS_AGAIN)
         | flag(links.map.is_some(), HAS_MAP)
         | flag(links.slot.is_some(), HAS_SLOT)
-        | flag(links.slot.as_ref().is_some_and(|slot| slot.is_granted), SLOT_IS_GRANTED);
+        | flag(links.slot.as_ref().is_some_and(|slot| slot.is_granted), SLOT_IS_GRANTED)
+        | flag(links.nodes > 0, HAS_NODES);
     out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
@@ -244,6 +247,9 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
             put_number(&mut out, *result_bytes);
         }
         links.slot.iter().for_each(|slot| put_text(&mut out, &slot.group));
+        if links.nodes > 0 {
+            put_number(&mut out, u64::from(links.nodes));
+        }
     }
     Some(out)
 }
@@ -309,6 +315,9 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
         }
         if further & HAS_SLOT != 0 {
             links.slot = Some(SlotLink { group: reader.text()?.into(), is_granted: further & SLOT_IS_GRANTED != 0 });
+        }
+        if further & HAS_NODES != 0 {
+            links.nodes = reader.small()?;
         }
     }
     reader.end()?;
@@ -589,7 +598,38 @@ pub(crate) fn delayed(bytes: &[u8]) -> Result<Delayed, Malformed> {
     Ok((ordinal, change, reason))
 }
 
+/// What somebody says of a node, packed.
+pub(crate) fn pack_mark(instance: InstanceId, node: NodeIndex, mark: NodeMark, reason: Option<&str>) -> Vec<u8> {
+    let mut out = pack_cancel(instance, reason);
+    put_number(&mut out, u64::from(node.0));
+    out.push(mark.code());
+    out
+}
+
+/// What was said of a node.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Mark {
+    pub(crate) instance: InstanceId,
+    pub(crate) node: NodeIndex,
+    pub(crate) mark: NodeMark,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+/// What was said of a node and packed.
+pub(crate) fn mark(bytes: &[u8]) -> Result<Mark, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let instance = InstanceId(reader.number()?);
+    let reason = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+    let node = NodeIndex(reader.small()?);
+    let mark = NodeMark::from_code(reader.byte()?).ok_or(Malformed("a mark is unknown"))?;
+    reader.end()?;
+    Ok(Mark { instance, node, mark, reason })
+}
+
 const HAS_REASON: u8 = 4;
+const HAS_FROM: u8 = 8;
+const CASCADES: u8 = 16;
 
 /// A packed rerun, without the task that it is of.
 pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
@@ -600,10 +640,17 @@ pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
     put_number(&mut out, u64::from(of.run));
     put_number(&mut out, u64::from(of.hops));
     let texts = [(&of.key, HAS_KEY), (&of.payload, HAS_PAYLOAD), (&of.reason, HAS_REASON)];
-    out.push(texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum());
+    let flags: u8 = texts.iter().filter(|(text, _)| text.is_some()).map(|(_, flag)| flag).sum();
+    let from = of.from.as_deref();
+    let of_nodes = if from.is_some() { HAS_FROM } else { 0 } | if from.is_some_and(|from| from.cascade) { CASCADES } else { 0 };
+    out.push(flags | of_nodes);
     texts.iter().filter_map(|(text, _)| text.as_ref()).for_each(|text| put_text(&mut out, text));
     out.push(u8::from(of.shards.is_some()));
     of.shards.iter().for_each(|again| put_shards_again(&mut out, again));
+    if let Some(from) = from {
+        put_number(&mut out, from.nodes.len() as u64);
+        from.nodes.iter().for_each(|node| put_text(&mut out, node));
+    }
     out
 }
 
@@ -618,8 +665,14 @@ pub(crate) fn rerun(task: TaskId, bytes: &[u8]) -> Result<Rerun, Malformed> {
     let (key, payload, reason) = (text(HAS_KEY)?, text(HAS_PAYLOAD)?, text(HAS_REASON)?);
     // Entries from before there was a choice end here.
     let shards = if reader.0.is_empty() || reader.byte()? == 0 { None } else { Some(Box::new(shards_again(&mut reader)?)) };
+    let mut from = None;
+    if flags & HAS_FROM != 0 {
+        let count = reader.count()?;
+        let nodes = (0..count).map(|_| Ok(reader.text()?.into())).collect::<Result<_, Malformed>>()?;
+        from = Some(Box::new(RerunFrom { nodes, cascade: flags & CASCADES != 0, ended: Vec::new() }));
+    }
     reader.end()?;
-    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards })
+    Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards, from })
 }
 
 #[cfg(test)]
@@ -707,11 +760,13 @@ pub(crate) mod tests {
             (instance, task, fire_time, ordinal, run, hops) in any::<(u64, u64, i64, u64, u32, u32)>(),
             (payload, key, reason) in any::<(Option<String>, Option<String>, Option<String>)>(),
             shards in proptest::option::of(any_shards_again()),
+            from in any::<Option<(Vec<String>, bool)>>(),
         ) {
+            let from = from.map(|(nodes, cascade)| RerunFrom { nodes: nodes.into_iter().map(Into::into).collect(), cascade, ended: Vec::new() });
             let [payload, key, reason] = [payload, key, reason].map(|text| text.map(Into::into));
             let (instance, task, fire_time) = (InstanceId(instance), TaskId(task), Timestamp(fire_time));
             let shards = shards.map(Box::new);
-            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards };
+            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards, from: from.map(Box::new) };
             prop_assert_eq!(rerun(task, &pack_rerun(&of)).unwrap(), of);
         }
 

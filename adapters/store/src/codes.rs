@@ -2,6 +2,7 @@
 //! a new number.
 
 use punctual_core::definition::ChainOn;
+use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, MapPhase, Origin, State};
 use punctual_core::occurrence::Outcome;
 use punctual_driver::ports::AuditAction;
@@ -83,11 +84,17 @@ coded!(Cause {
     Rescheduled = 33,
     SkipRequested = 34,
     KillRequested = 35,
+    RuleMet = 27,
+    NodeSkipped = 28,
+    Marked = 29,
+    CarriedOver = 30,
 });
 
 coded!(MapPhase { List = 0, Items = 1, Reduce = 2 });
 
 coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
+
+coded!(NodeMark { Skipped = 0, Succeeded = 1, Failed = 2 });
 
 coded!(ChainOn { Success = 0, Failure = 1, Any = 2 });
 
@@ -120,6 +127,7 @@ coded!(AuditAction {
     Discard = 10,
     CancelTrigger = 11,
     Reschedule = 12,
+    MarkNode = 13,
 });
 
 /// The first state code that is terminal.
@@ -149,6 +157,9 @@ mod tests {
         }
         for action in AuditAction::ALL {
             assert_eq!(AuditAction::from_code(action.code()), Some(action));
+        }
+        for mark in NodeMark::ALL {
+            assert_eq!(NodeMark::from_code(mark.code()), Some(mark));
         }
         assert_eq!(State::from_code(11), None);
         for on in ChainOn::ALL {

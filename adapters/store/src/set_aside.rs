@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::inbox::{InboxEntry, Request};
+use punctual_core::inbox::{InboxEntry, Request, Rerun};
+use punctual_core::instance::InstanceRow;
 use punctual_core::time::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -28,6 +29,9 @@ pub(crate) const KIND_PAUSE: u8 = 20;
 pub(crate) const KIND_DELAYED: u8 = 21;
 pub(crate) const KIND_KILL: u8 = 22;
 pub(crate) const KIND_SKIP: u8 = 23;
+pub(crate) const KIND_MARK_NODE: u8 = 10;
+/// A rerun from some nodes: what the others have come to is looked up.
+pub(crate) const KIND_RERUN_FROM: u8 = 11;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -152,6 +156,9 @@ pub(crate) trait Lookup {
 
     /// The task of an instance and the version that it is run by.
     fn instance(&mut self, id: InstanceId) -> Result<Option<(TaskId, StoredVersion)>, Self::Error>;
+
+    /// The nodes of the run that a rerun is of, in the order of their parts.
+    fn nodes(&mut self, of: &Rerun) -> Result<Vec<InstanceRow>, Self::Error>;
 }
 
 /// The entry as its owner reads it; `None`: it is set aside.
@@ -185,7 +192,15 @@ pub(crate) fn read_entry<L: Lookup>(
             let changed = codec::pause(&entry.body).map(|(scope, is_paused)| Request::PauseChanged { scope, is_paused });
             set_aside.unless_malformed(entry.id, changed)
         }
-        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_DELAYED if set_aside.holds(entry.task, entry.id) => None,
+        KIND_MARK_NODE => match codec::mark(&entry.body) {
+            Ok(mark) if is_set_aside(entry.id, mark.instance, lookup, definitions, set_aside)? => None,
+            Ok(codec::Mark { instance, node, mark, reason }) => Some(Request::MarkNode { instance, node, mark, reason }),
+            Err(malformed) => {
+                set_aside.entry(entry.id, malformed.0);
+                None
+            }
+        },
+        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_RERUN_FROM | KIND_DELAYED if set_aside.holds(entry.task, entry.id) => None,
         KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
         KIND_REFERENCES => {
             let references = codec::references(entry.task, &entry.body);
@@ -201,12 +216,45 @@ pub(crate) fn read_entry<L: Lookup>(
             let rerun = codec::rerun(entry.task, &entry.body).map(|of| Request::Rerun { of: Box::new(of) });
             set_aside.unless_malformed(entry.id, rerun)
         }
+        KIND_RERUN_FROM => match codec::rerun(entry.task, &entry.body) {
+            Ok(of) => rerun_from(&entry, of, lookup, definitions, set_aside)?,
+            Err(malformed) => {
+                set_aside.entry(entry.id, malformed.0);
+                None
+            }
+        },
         _ => {
             set_aside.entry(entry.id, "its kind is unknown");
             None
         }
     };
     Ok(request.map(|request| InboxEntry { id: entry.id, partition: entry.partition, at: entry.at, by: entry.by, request }))
+}
+
+/// A rerun from some nodes, with what the nodes of that run have come to. Their names are in the version that the run was of.
+fn rerun_from<L: Lookup>(
+    entry: &StoredEntry,
+    mut of: Rerun,
+    lookup: &mut L,
+    definitions: &mut Definitions<'_>,
+    set_aside: &mut SetAside,
+) -> Result<Option<Request>, L::Error> {
+    if let Some((task, (version, document))) = lookup.instance(of.instance)? {
+        match definitions.decoded(task, version, document.as_deref()) {
+            Ok(definition) => {
+                let rows = lookup.nodes(&of)?;
+                if let Some((from, workflow)) = of.from.as_deref_mut().zip(definition.workflow.as_ref()) {
+                    from.take_ended(workflow.graph(), rows);
+                }
+            }
+            Err(reason) => {
+                set_aside.version(task, version, &reason);
+                set_aside.entry(entry.id, "the version that it is of can't be decoded");
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(Request::Rerun { of: Box::new(of) }))
 }
 
 fn definition_changed<L: Lookup>(

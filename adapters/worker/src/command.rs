@@ -263,7 +263,10 @@ fn about_attempt(world: &CommandWorld, assignment: &Assignment) -> impl Iterator
     let shard = assignment.shard.as_ref();
     let of_shards = shard.map(|shard| [("PUNCTUAL_SHARD", shard.index.to_string()), ("PUNCTUAL_SHARDS", shard.count.to_string())]);
     let key = shard.and_then(|shard| shard.key.as_deref()).map(|key| ("PUNCTUAL_SHARD_KEY", key.replace('\0', "\u{fffd}")));
-    of_all.into_iter().chain(of_shards.into_iter().flatten()).chain(key).map(|(name, value)| (name.into(), value.into()))
+    let node = assignment.node.as_ref();
+    let of_node = node.map(|node| [("PUNCTUAL_NODE", node.name.replace('\0', "\u{fffd}")), ("PUNCTUAL_INPUTS", node.inputs.to_string())]);
+    let of_parts = of_shards.into_iter().flatten().chain(key).chain(of_node.into_iter().flatten());
+    of_all.into_iter().chain(of_parts).map(|(name, value)| (name.into(), value.into()))
 }
 
 /// A command that was started. Dropping it kills its process group.

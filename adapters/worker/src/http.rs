@@ -155,7 +155,8 @@ fn request(client: &Client, config: &HttpConfig, assignment: &Assignment) -> Res
         Method::Delete => reqwest::Method::DELETE,
     };
     let takes_payload = !matches!(config.method, Method::Get | Method::Head);
-    let body = config.body.as_deref().or(assignment.payload.as_deref().filter(|_| takes_payload));
+    let inputs = assignment.node.as_ref().map(|node| &*node.inputs).filter(|inputs| *inputs != "{}");
+    let body = config.body.as_deref().or(assignment.payload.as_deref().or(inputs).filter(|_| takes_payload));
 
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("punctual/", env!("CARGO_PKG_VERSION"))));
@@ -192,7 +193,8 @@ fn about_attempt(assignment: &Assignment) -> impl Iterator<Item = (&'static str,
     let shard = assignment.shard.as_ref();
     let of_shards = shard.map(|shard| [("punctual-shard", shard.index.to_string()), ("punctual-shards", shard.count.to_string())]);
     let key = shard.and_then(|shard| shard.key.as_deref()).map(|key| ("punctual-shard-key", escaped(key)));
-    of_all.into_iter().chain(of_shards.into_iter().flatten()).chain(key)
+    let node = assignment.node.as_ref().map(|node| ("punctual-node", escaped(&node.name)));
+    of_all.into_iter().chain(of_shards.into_iter().flatten()).chain(key).chain(node)
 }
 
 /// A text as a header can hold it: percent-encoded but for visible ASCII.

@@ -119,6 +119,17 @@ impl TaskContext {
         self.assignment.shard.as_ref()
     }
 
+    /// The name of the workflow's node that this is an attempt of; `None`: the task is no workflow.
+    pub fn node(&self) -> Option<&str> {
+        self.assignment.node.as_ref().map(|node| &*node.name)
+    }
+
+    /// What the upstreams of the node have answered: a JSON object with a member for each of them, by name. What is no JSON is a text there,
+    /// `null` stands for nothing. Results beyond 64 KiB in all have no member. `None`: the task is no workflow.
+    pub fn inputs(&self) -> Option<&str> {
+        self.assignment.node.as_ref().map(|node| &*node.inputs)
+    }
+
     /// The payload as it came, JSON; `None`: there is none.
     pub fn payload(&self) -> Option<&str> {
         self.assignment.payload.as_deref()

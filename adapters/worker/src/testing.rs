@@ -54,6 +54,7 @@ impl Default for Attempt {
             run: 1,
             shard: None,
             map: None,
+            node: None,
             handler: Handler { name: "test".into(), config: "{}".into() },
             payload: None,
             timeout: TimeoutPolicy::default(),

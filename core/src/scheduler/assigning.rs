@@ -268,10 +268,13 @@ impl Scheduler {
         if let Some((cause, detail)) = live.cancel.take() {
             return self.end(id, State::Cancelled, cause, None, detail);
         }
-        let Some(worker) = self.workers.of_connection(connection) else {
+        if self.workers.of_connection(connection).is_none() {
             return self.take_back(id);
-        };
+        }
+        let (payload, node) = (self.payload_of(id), self.node_of(id));
+        let worker = self.workers.of_connection(connection).expect("just looked up");
         worker.assigned += 1;
+        let live = self.instances.get_mut(&id).expect("current instances are live");
         live.sent = Sent::Over(connection, worker.assigned);
         let row = &self.instances[&id].row;
         let map = match row.part {
@@ -293,7 +296,8 @@ impl Scheduler {
             shard: shard_of(row),
             map,
             handler: definition.handler_of(row.part).clone(),
-            payload: row.payload.clone().or_else(|| definition.payload.clone()),
+            node,
+            payload,
             timeout: definition.policies.timeout,
         };
         self.send(connection, ToWorker::Assign(Arc::new(assignment)));

@@ -343,6 +343,7 @@ impl Scheduler {
         let stored = live.stored.replace((live.row.state, live.row.fence));
         let row = if live.row.state.is_terminal() {
             ended.insert(id);
+            self.parts.remove(&id);
             self.instances.remove(&id).expect("just looked up").row
         } else {
             live.row.clone()

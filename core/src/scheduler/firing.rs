@@ -14,6 +14,7 @@ use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
+use crate::scheduler::nodes::NodeEnd;
 use crate::scheduler::places::{self, TaskInstances};
 use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, monotonic_tick, wall_tick};
 use crate::time::{Millis, Timestamp};
@@ -33,6 +34,8 @@ pub(super) struct Firing {
     pub(super) links: Option<Box<Links>>,
     /// Who asked for it.
     pub(super) detail: Option<Arc<str>>,
+    /// Nodes that are not run again.
+    pub(super) carried: Vec<NodeEnd>,
 }
 
 impl Scheduler {
@@ -188,6 +191,7 @@ impl Scheduler {
                 key: None,
                 links: None,
                 detail: None,
+                carried: Vec::new(),
             };
             let instance = self.fire(firing);
             made_up_by = made_up_by.or(instance.filter(|_| origin == Origin::CatchUp));
@@ -299,9 +303,14 @@ impl Scheduler {
 
     /// Makes the row and the memory of a new instance.
     pub(super) fn insert(&mut self, firing: Firing, state: State, cause: Cause) -> InstanceId {
-        let partition = self.tasks[&firing.task].partition;
+        // The task may be gone by the time that the last of its runs makes a part.
+        let whole = firing.links.as_ref().and_then(|links| links.parent);
+        let partition = whole.map_or_else(|| self.tasks[&firing.task].partition, InstanceId::partition);
         let id = self.new_instance_id(partition);
-        let Firing { task, version, definition, fire_time, ordinal, run, part, origin, payload, key, links, detail } = firing;
+        let Firing { task, version, definition, fire_time, ordinal, run, part, origin, payload, key, links, detail, carried } = firing;
+        if !carried.is_empty() {
+            self.carry_over(id, carried);
+        }
         let row = InstanceRow {
             id,
             task,

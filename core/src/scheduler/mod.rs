@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, what people have
+//! others in `chains`, shards in `parts`, runs of workflows in `nodes`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, what people have
 //! paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`,
 //! workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
@@ -26,6 +26,7 @@ mod commit;
 mod firing;
 mod groups;
 mod maps;
+mod nodes;
 mod ownership;
 mod parts;
 mod pauses;

@@ -461,7 +461,7 @@ impl Scheduler {
         self.take_up_references(id, snapshot.references);
         self.take_up_pauses(id, snapshot.pauses);
         let (mut interrupted, mut is_takeover) = (false, false);
-        let mut busy_tasks = BTreeSet::new();
+        let (mut busy_tasks, mut runs) = (BTreeSet::new(), Vec::new());
         for (row, definition) in snapshot.instances {
             if row.id.partition() != id || row.state.is_terminal() {
                 continue;
@@ -469,8 +469,13 @@ impl Scheduler {
             interrupted |= row.is_with_worker();
             is_takeover |= row.is_with_worker() && !self.partition(id).gave_out(row.fence);
             busy_tasks.insert(row.task);
+            if row.is_run() {
+                runs.push(row.id);
+            }
+            let definition = definition.of_part(row.part);
             self.adopt_instance(row, definition);
         }
+        self.take_up_runs(&runs, snapshot.ended_nodes);
         for task in busy_tasks {
             self.take_up_limit(task);
         }

@@ -1,4 +1,4 @@
-//! Firings that are divided into shards.
+//! Firings that are divided into shards, and what runs of workflows share with them.
 //!
 //! The firing itself is an instance that no worker is given: it is `running` while its shards are, and ends when the last of them has. The
 //! shards are instances of their own, with attempts and retries of their own; they count against the task's limit as one. All of them
@@ -24,12 +24,17 @@ use crate::limits;
 use crate::probe;
 use crate::routing::Strategy;
 use crate::scheduler::firing::Firing;
+use crate::scheduler::nodes::{Flow, NodeEnd};
 use crate::scheduler::{Live, Scheduler};
 
 /// The parts of an instance that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    unfinished: BTreeSet<InstanceId>,
+    pub(super) unfinished: BTreeSet<InstanceId>,
+    /// For the run of a workflow, once it has begun.
+    pub(super) flow: Option<Box<Flow>>,
+    /// For one that is about to begin or was just read: its nodes that have ended.
+    pub(super) ended_nodes: Vec<NodeEnd>,
 }
 
 impl Parts {
@@ -59,6 +64,10 @@ impl Scheduler {
         }
         if let Some(again) = live.row.links.as_mut().and_then(|links| links.again.take()) {
             self.divide(id, *again);
+            return true;
+        }
+        if let Some(workflow) = live.definition.workflow.clone() {
+            self.begin_run(id, workflow);
             return true;
         }
         let keys: Vec<Option<Arc<str>>> = match &live.definition.policies.sharding {
@@ -139,6 +148,7 @@ impl Scheduler {
             key: None,
             links: Some(Box::new(links)),
             detail: None,
+            carried: Vec::new(),
         };
         let id = self.insert(firing, State::Created, Cause::Divided);
         self.parts.entry(whole).or_default().unfinished.insert(id);
@@ -165,6 +175,9 @@ impl Scheduler {
         let Some(parts) = self.parts.get_mut(&whole) else { return };
         if !parts.unfinished.remove(&part) {
             return;
+        }
+        if parts.flow.is_some() {
+            return self.node_ended(whole, part);
         }
         let is_last = parts.unfinished.is_empty();
         let Some(live) = self.instances.get_mut(&whole) else { return };
@@ -204,6 +217,9 @@ impl Scheduler {
         if parts.is_empty() {
             // Of a map, while its next page is read.
             return self.end_of_parts(whole);
+        }
+        if parts.flow.is_some() {
+            return self.cancel_run(whole);
         }
         for part in parts.unfinished.clone() {
             self.cancel_instance(part, cause, None);

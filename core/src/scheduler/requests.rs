@@ -185,6 +185,9 @@ impl Scheduler {
             Request::Notice(_) => unreachable!("taken above"),
             Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
             Request::Delayed { task, ordinal, change, reason } => self.change_delayed(task, ordinal, change, &entry.by, reason.as_deref()),
+            Request::MarkNode { instance, node, mark, reason } => {
+                self.mark_node(instance, node, mark, by_whom(&entry.by, reason.as_deref()));
+            }
             Request::Skip { instance, reason } => self.skip_instance(instance, by_whom(&entry.by, reason.as_deref())),
             Request::Cancel { instance, ref reason } | Request::Kill { instance, ref reason } => {
                 let cause = match entry.request {
@@ -340,6 +343,7 @@ impl Scheduler {
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
         }
+        self.wind_up_runs(id);
         self.disarm_task(id);
         let task = self.tasks.remove(&id).expect("looked up above");
         let fired = cursor.and_then(|cursor| misfire::preceding(&trigger, at, cursor));
@@ -385,6 +389,7 @@ impl Scheduler {
             key,
             links,
             detail: Some(by),
+            carried: Vec::new(),
         };
         // Never longer than what was asked for, also where the wall clock was set back meanwhile.
         let due_in = fire_time.since(self.wall_read).min(delay);
@@ -409,7 +414,13 @@ impl Scheduler {
         if live.row.state.is_with_worker() {
             let is_killed = cause == Cause::KillRequested;
             // Whoever asks first is on record, but a kill is more than what was asked for before.
-            let is_more = |asked: &(Cause, _)| is_killed && asked.0 != Cause::KillRequested;
+            // A run that is left to its end, since its task is gone, can still be cancelled.
+            let is_run = live.row.is_run();
+            let is_more = |asked: &(Cause, _)| match asked.0 {
+                Cause::KillRequested => false,
+                Cause::TaskRemoved => is_killed || is_run,
+                _ => is_killed,
+            };
             if live.cancel.as_ref().is_none_or(is_more) {
                 live.cancel = Some((cause, detail));
                 match live.row.has_parts() {
@@ -454,7 +465,8 @@ impl Scheduler {
         self.end_fixed_delay(id);
     }
 
-    /// The owner knows of no such task: it was removed before the trigger came. On record as a fire time that was given up.
+    /// The owner knows of no such task, or of no such nodes: it was removed or changed before the entry came. On record as a fire time that was
+    /// given up.
     pub(super) fn record_trigger_of_nothing(&mut self, task: TaskId, partition: PartitionId, at: Timestamp) {
         let (version, outcome) = (Version(0), Outcome::Withdrawn);
         let occurrence = Occurrence { task, version, first: at, last: at, count: 1, outcome, instance: None, at: self.now.wall };

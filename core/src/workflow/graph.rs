@@ -155,7 +155,7 @@ fn circle(path: &[Arc<str>]) -> String {
 }
 
 /// Lists of nodes, one for each node, in two arrays.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Adjacency {
     /// Where each node's list begins; one more, where the last one ends.
     starts: Vec<u32>,
@@ -187,14 +187,14 @@ impl Adjacency {
 }
 
 /// A condition, and the node that it reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Reading {
     condition: Condition,
     reads: NodeIndex,
 }
 
 /// The structure of a workflow: at least one node, and no cycle. It never changes; a changed workflow is another graph.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     names: Vec<Arc<str>>,
     by_name: FxHashMap<Arc<str>, NodeIndex>,
@@ -301,7 +301,7 @@ impl Graph {
     }
 
     /// The nodes whose condition reads a node that is not among their upstreams.
-    pub(super) fn far_readers(&self, node: NodeIndex) -> &[NodeIndex] {
+    pub(crate) fn far_readers(&self, node: NodeIndex) -> &[NodeIndex] {
         self.far_readers.of(node)
     }
 

@@ -6,6 +6,8 @@ use super::condition::Unmet;
 use super::graph::{Graph, NodeIndex};
 use super::named;
 use super::rule::{FailurePolicy, Outcome, Tally, TriggerRule, Verdict, outcome};
+use crate::guard;
+use crate::guard::Guard;
 
 /// Where a node of a run stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -394,9 +396,9 @@ impl<'a, 'text> Turn<'a, 'text> {
             return;
         }
         match self.graph.rule(node).verdict(upstreams) {
-            Verdict::Open => {}
             Verdict::OutOfReach => self.skip(node, self.rule_broken(node)),
-            Verdict::Met => match self.condition(node) {
+            Verdict::Open if !guard!(Guard::NodesWait, false) => {}
+            Verdict::Open | Verdict::Met => match self.condition(node) {
                 None => {}
                 Some(Ok(())) => {
                     self.run.nodes[node.place()].state = NodeState::Started;

@@ -371,7 +371,34 @@ fn group() -> Result<(), String> {
     ensure(running == 1 && world.began.len() == 2, "two began at once, or one never did")
 }
 
-const SCENARIOS: [(Guard, Scenario); 23] = [
+/// A diamond, one side of which takes long.
+fn diamond() -> Result<(), String> {
+    let mut world = World::settled(2);
+    world.define(crate::workflows::diamond("w"));
+    world.script_node("w", "b", &[slow(10_000)]);
+    world.trigger("w", None);
+    world.run(30_000);
+    sound(&world)?;
+    ensure(world.states("w").iter().all(|state| *state == State::Succeeded), "the run has not succeeded")
+}
+
+/// A diamond whose owner dies when its first node has ended.
+fn diamond_taken_over() -> Result<(), String> {
+    let mut world = World::new(1, 2, 2);
+    world.run(15_000);
+    world.define(crate::workflows::diamond("w"));
+    world.script("w", &[slow(3_000)]);
+    world.trigger("w", None);
+    world.run(5_000);
+    let owner = world.owner();
+    world.crash_replica(owner);
+    world.run(60_000);
+    sound(&world)?;
+    ensure(world.states("w").iter().all(|state| *state == State::Succeeded), "the run has not succeeded")?;
+    ensure(world.began.len() == 4, "a node that had ended ran again")
+}
+
+const SCENARIOS: [(Guard, Scenario); 25] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -395,6 +422,8 @@ const SCENARIOS: [(Guard, Scenario); 23] = [
     (Guard::RerunsWait, full_queue),
     (Guard::PartsUnderstood, worker_of_before),
     (Guard::GroupLimit, group),
+    (Guard::NodesWait, diamond),
+    (Guard::EndedNodesKnown, diamond_taken_over),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -515,6 +544,9 @@ fn every_probe_is_hit() {
     crate::maps::each_item_is_run_once_and_the_results_are_reduced_in_their_order();
     crate::shards::a_rerun_has_the_shards_that_have_not_succeeded();
     crate::broadcast::a_worker_that_is_gone_before_it_began_costs_its_shard();
+    // Nodes of workflows are skipped, marked, carried over, and found by a new owner.
+    crate::workflows::a_rerun_from_a_node_runs_what_follows_from_it();
+    crate::workflows::what_was_said_of_a_failed_node_counts_after_a_takeover();
     // A blackout is passed by.
     crate::timetable::after_a_blackout();
     // A replica that comes late is handed its share.

@@ -27,3 +27,4 @@ mod shards;
 mod tabletop;
 mod timetable;
 mod workers;
+mod workflows;

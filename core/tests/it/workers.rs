@@ -61,6 +61,7 @@ fn assignment(sequence: u64) -> Arc<Assignment> {
         run: 1,
         shard: None,
         map: None,
+        node: None,
         handler: Handler { name: Arc::from("noop"), config: Arc::from("{}") },
         payload: None,
         timeout: TimeoutPolicy::default(),

@@ -26,7 +26,7 @@ pub(super) fn exclusive(facts: &Facts<'_>) -> Verdict {
                 let overlap = facts.moved(older.worker, younger.began_at, until);
                 let grace = facts
                     .last_row(older.instance)
-                    .and_then(|row| facts.definition(row.task, row.version))
+                    .and_then(|row| facts.definition_of(row))
                     .map_or(0, |definition| definition.policies.timeout.grace.0);
                 let allowed = grace.saturating_add(OVERLAP_SLACK_MS).saturating_add(one_way_slack(facts, younger.began_at));
                 if overlap > allowed {

@@ -36,6 +36,7 @@ impl Clocks {
                     | What::SkipSubmitted { .. }
                     | What::DelayedChanged { .. }
                     | What::PauseChanged { .. }
+                    | What::MarkSubmitted { .. }
                     | What::Noticed { .. }
                     | What::ReferencesChanged { .. }
             );

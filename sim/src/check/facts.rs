@@ -15,6 +15,7 @@ use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::pause::PauseScope;
 use punctual_core::protocol::End;
 use punctual_core::time::Timestamp;
+use punctual_core::workflow::NodeIndex;
 use rustc_hash::FxHashMap;
 
 use crate::check::Slack;
@@ -84,6 +85,7 @@ pub(super) enum EntryKind<'a> {
     Submitted { task: TaskId, submissions: usize, key: Option<&'a str> },
     Cancel { instance: InstanceId },
     Rerun { instance: InstanceId },
+    Mark { instance: InstanceId },
     Noticed { notice: &'a Notice },
     ReferencesChanged { task: TaskId },
     Skip,
@@ -271,6 +273,9 @@ impl<'a> Facts<'a> {
                 }
                 What::CancelSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Cancel { instance: *instance }));
+                }
+                What::MarkSubmitted { entry: id, instance } => {
+                    self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Mark { instance: *instance }));
                 }
                 What::RerunSubmitted { entry: id, instance } => {
                     self.entries.push(entry(*id, Some(instance.partition()), EntryKind::Rerun { instance: *instance }));
@@ -485,6 +490,13 @@ impl<'a> Facts<'a> {
         Some(self.versions[self.instance(id)?.last?].row)
     }
 
+    /// Whether an instance is a part of that one, or of a part of it.
+    pub(super) fn is_part_of(&self, row: &InstanceRow, whole: InstanceId) -> bool {
+        let parent = row.parent();
+        let above = || parent.and_then(|parent| self.last_row(parent)).and_then(InstanceRow::parent);
+        parent == Some(whole) || parent.is_some() && above() == Some(whole)
+    }
+
     /// The instance's row as the database had it at this record.
     pub(super) fn row_at(&self, id: InstanceId, record: usize) -> Option<&'a InstanceRow> {
         let versions = &self.versions[self.instance(id)?.versions.clone()];
@@ -503,6 +515,13 @@ impl<'a> Facts<'a> {
         let edits = &self.task(task)?.edits;
         let of_version = || edits.iter().filter(|edit| edit.version == version && edit.definition.is_some());
         of_version().find(|edit| edit.undone_by == NEVER).or_else(|| of_version().next())?.definition
+    }
+
+    /// The definition that an instance is run by: a node of a workflow by the node's own.
+    pub(super) fn definition_of(&self, row: &InstanceRow) -> Option<&'a TaskDefinition> {
+        let definition = self.definition(row.task, row.version)?;
+        let node = definition.workflow.as_ref().zip(row.part.node_index().map(NodeIndex));
+        Some(node.filter(|(workflow, node)| workflow.graph().contains(*node)).map_or(definition, |(workflow, node)| workflow.node(node)))
     }
 
     /// The entry of this id as the database had it at this record.
@@ -602,6 +621,7 @@ fn is_in_database(what: &What) -> bool {
             | What::SkipSubmitted { .. }
             | What::DelayedChanged { .. }
             | What::PauseChanged { .. }
+            | What::MarkSubmitted { .. }
             | What::Noticed { .. }
             | What::ReferencesChanged { .. }
             | What::LeaseGranted { .. }

@@ -47,7 +47,7 @@ fn orphan(facts: &Facts<'_>, run: &Run, recent: u64, case: &mut Case) {
     });
     let Some(over) = over else { return };
     let (row, commit) = (over.row, facts.commit_of(over));
-    let grace = facts.definition(row.task, row.version).map_or(0, |definition| definition.policies.timeout.grace.0);
+    let grace = facts.definition_of(row).map_or(0, |definition| definition.policies.timeout.grace.0);
     if commit.at.saturating_add(grace) < recent {
         case.violated(|| {
             format!(

@@ -79,6 +79,8 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
             // What has begun goes on.
             EntryKind::Skip => None,
             EntryKind::Delayed { task, ordinal } => delayed_without_effect(facts, task, ordinal, record),
+            // Where the node has gone on since, it is of no effect.
+            EntryKind::Mark { .. } => None,
             EntryKind::Cancel { instance } => cancel_without_effect(facts, instance, record),
             EntryKind::Rerun { instance } => rerun_without_effect(facts, instance, record, &mut brought),
             EntryKind::Defined { task, version, is_removal } => definition_without_effect(facts, place, task, version, is_removal),
@@ -264,6 +266,7 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
             };
             is_same && *is_paused == own
         }
+        (Ask::Mark { instance }, EntryKind::Mark { instance: own }) => *instance == own,
         _ => false,
     }
 }
@@ -326,7 +329,7 @@ pub(super) fn cancel_effective(facts: &Facts<'_>) -> Verdict {
         let Some(instance) = facts.instance(id) else { continue };
         let (asked_at, record) = (facts.records[entry.record].at, entry.record);
         if let Some(row) = instance.last.map(|last| facts.versions[last].row).filter(|row| !row.state.is_terminal()) {
-            let grace = facts.definition(row.task, row.version).map_or(0, |definition| definition.policies.timeout.grace.0);
+            let grace = facts.definition_of(row).map_or(0, |definition| definition.policies.timeout.grace.0);
             let from = facts.healed_at().map(|healed| healed.max(asked_at));
             if from.is_some_and(|from| from.saturating_add(SETTLE_MS).saturating_add(grace) <= facts.end) {
                 case.violated(|| {

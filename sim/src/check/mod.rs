@@ -28,6 +28,7 @@ mod accounted;
 mod attempts;
 mod chains;
 mod clock;
+mod dag;
 mod effects;
 mod facts;
 mod fires;
@@ -138,6 +139,12 @@ pub const CATALOGUE: &[Property] = &[
     property("cancel.effective", "what is cancelled ends and is not dispatched again", inbox::cancel_effective),
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
     property("map.complete", "a list has each of its items run once, and is reduced when all have succeeded", parts::mapped),
+    property(
+        "dag.parents_first",
+        "a node starts only if its rule holds by what is committed, and is skipped only with reason",
+        dag::parents_first,
+    ),
+    property("dag.complete", "a run ends when all its nodes have, once each, as they have", dag::complete),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("pause.held", "nothing of a paused task starts from the pause's commit until its end", pauses::held),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),

@@ -64,7 +64,7 @@ pub(super) fn fits(facts: &Facts<'_>) -> Verdict {
                 format!("shard {} of task {} began on worker {}, which knows none (record {})", row.id, row.task, run.worker, run.began)
             });
         }
-        let Some(routing) = facts.definition(row.task, row.version).and_then(|definition| definition.routing.as_deref()) else { continue };
+        let Some(routing) = facts.definition_of(row).and_then(|definition| definition.routing.as_deref()) else { continue };
         if !features::fits(run.worker, routing) {
             case.violated(|| format!("instance {} of task {} began on worker {} (record {})", row.id, row.task, run.worker, run.began));
         }

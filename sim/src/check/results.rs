@@ -6,6 +6,7 @@ use punctual_core::definition::Blocking;
 use punctual_core::ids::ReplicaId;
 use punctual_core::instance::{Cause, State, Transition};
 use punctual_core::protocol::End;
+use punctual_core::workflow::FailurePolicy;
 
 use crate::check::facts::{Facts, Run};
 use crate::check::{Case, Verdict};
@@ -123,7 +124,7 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
         if !is_current || facts.was_undone(run.instance) {
             continue;
         }
-        let Some(definition) = facts.definition(row.task, row.version) else { continue };
+        let Some(definition) = facts.definition_of(row) else { continue };
         let at = facts.records[record].at;
         // By the policy of whatever version is in force.
         let edits = facts.task(row.task).map_or(&[][..], |task| &task.edits);
@@ -131,14 +132,18 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
             edits.iter().filter_map(|edit| edit.definition).any(|definition| definition.policies.concurrency.blocking == Blocking::Replace);
         let is_over = definition.policies.timeout.after.is_some_and(|after| at - run.began_at >= after.0.saturating_sub(CLOSE_MS));
         let was_asked = facts.records[..record].iter().any(|record| match &record.what {
-            What::CancelSubmitted { instance, .. } => *instance == run.instance || row.parent() == Some(*instance),
+            What::CancelSubmitted { instance, .. } => *instance == run.instance || facts.is_part_of(row, *instance),
             What::Defined { task, definition, .. } => *task == row.task && definition.is_none(),
             _ => false,
         });
         let from = at.saturating_sub(QUIET_MS);
         let hears_somebody = (0..schedulers).any(|scheduler| disturbances.is_quiet(Who::Scheduler(scheduler), from, at));
         let may_be_fenced = !hears_somebody || !disturbances.is_quiet(Who::Worker(run.worker), from, at);
-        if !may_be_replaced && !is_over && !was_asked && !may_be_fenced {
+        // The failure of another node may end the run.
+        let may_end = facts.definition(row.task, row.version).and_then(|definition| definition.workflow.as_ref());
+        let may_end = may_end
+            .is_some_and(|workflow| workflow.graph().nodes().any(|node| workflow.graph().on_failure(node) == FailurePolicy::FailRun));
+        if !may_be_replaced && !is_over && !was_asked && !may_be_fenced && !may_end {
             case.violated(|| {
                 format!(
                     "instance {} under fence {} on worker {} was asked to end while it was the one in the store (record {record})",

@@ -30,7 +30,7 @@ pub(super) fn bounded(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for instance in &facts.instances {
         let Some(row) = instance.last.map(|last| facts.versions[last].row) else { continue };
-        let Some(definition) = facts.definition(row.task, row.version) else { continue };
+        let Some(definition) = facts.definition_of(row) else { continue };
         if row.transitions.iter().any(|transition| transition.to == State::Retrying) || row.attempt > 1 {
             judge(facts, &mut case, instance, row, definition);
         }

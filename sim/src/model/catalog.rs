@@ -133,10 +133,17 @@ impl Data {
         let rows = self.firings.range((Bound::Unbounded, end)).rev().map(|(_, id)| &self.instances[id]);
         let meant = rows.filter(|row| {
             task.is_none_or(|task| task == Some(row.task))
+                && (!filter.whole || row.part == Part::WHOLE)
                 && filter.state.is_none_or(|state| row.state == state)
                 && filter.key.as_ref().is_none_or(|key| row.key.as_ref() == Some(key))
         });
         meant.take(filter.limit).map(|row| self.instance_view(row)).collect()
+    }
+
+    /// The nodes of a run, in the order of their parts.
+    pub fn node_views(&self, run: InstanceId) -> Vec<InstanceView> {
+        let whole = self.instances.get(&run).filter(|row| row.part == Part::WHOLE);
+        whole.into_iter().flat_map(|row| self.nodes_of(row)).map(|row| self.instance_view(row)).collect()
     }
 
     /// An instance.

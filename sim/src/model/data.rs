@@ -10,7 +10,7 @@ use punctual_core::batch::{Batch, GroupSlot, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
-use punctual_core::instance::{InstanceRow, Part, ShardsAgain, State};
+use punctual_core::instance::{InstanceRow, Links, Part, ShardsAgain, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Actor, InstanceCursor, LeaseAnswer, PauseTarget, Rerunning, Submitted};
@@ -245,8 +245,9 @@ impl Data {
     }
 
     /// The shards of this firing that are to run again.
-    pub(crate) fn shards_again(&self, whole: &InstanceRow, which: Rerunning) -> Option<Box<ShardsAgain>> {
-        let links = whole.links.as_ref().filter(|links| which == Rerunning::Unsuccessful && whole.has_parts() && links.map.is_none())?;
+    pub(crate) fn shards_again(&self, whole: &InstanceRow, which: &Rerunning) -> Option<Box<ShardsAgain>> {
+        let is_divided = |links: &&Box<Links>| links.shards > 0 && links.map.is_none();
+        let links = whole.links.as_ref().filter(|_| *which == Rerunning::Unsuccessful && whole.has_parts()).filter(is_divided)?;
         let place = InstanceCursor::of(whole);
         let parts = (InstanceCursor { part: Part(1), ..place }, InstanceId(0))
             ..=(InstanceCursor { part: Part(u64::MAX), ..place }, InstanceId(u64::MAX));

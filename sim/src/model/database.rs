@@ -6,9 +6,10 @@ use std::sync::Arc;
 use punctual_core::batch::{Batch, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{InboxEntry, Request, Rerun, Submission};
+use punctual_core::inbox::{InboxEntry, NodeMark, Request, Rerun, Submission};
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Actor, Applied, Beat, InstanceAction, LeaseAnswer, Rerunning, Submitted, TaskDocument};
 
 use crate::history::{Recorder, What, Who};
@@ -359,6 +360,32 @@ impl Database {
         self.act(at, instance, InstanceAction::Cancel, &Actor { by: by.clone(), from: None, why: reason })
     }
 
+    /// Says what a node of a run has come to.
+    pub fn mark_node(
+        &mut self,
+        at: u64,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: &Arc<str>,
+        reason: Option<Arc<str>>,
+    ) -> Submitted {
+        let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
+        match row.links.as_ref().map_or(0, |links| links.nodes) {
+            0 if row.part != Part::WHOLE => return Submitted::IsPart { whole: row.parent().unwrap_or(instance) },
+            0 => return Submitted::NoWorkflow,
+            _ if row.state.is_terminal() => return Submitted::HasEnded,
+            nodes if node.0 >= nodes => return Submitted::NoSuchNode,
+            _ => {}
+        }
+        let (partition, now) = (instance.partition(), self.clock(at));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let request = Request::MarkNode { instance, node, mark, reason };
+        let write = Write::Submit { partition, by: by.clone(), key: None, request, at: now };
+        self.write(at, write, Some(What::MarkSubmitted { entry, instance }));
+        Submitted::Accepted { entry }
+    }
+
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
     pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>, which: Rerunning) -> Submitted {
         let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
@@ -370,6 +397,9 @@ impl Database {
         }
         if !row.state.is_terminal() {
             return Submitted::StillRuns;
+        }
+        if matches!(which, Rerunning::From(_)) && !row.is_run() {
+            return Submitted::NoWorkflow;
         }
         if self.data.has_later_run(row) {
             return Submitted::NotNewest;
@@ -397,7 +427,11 @@ impl Database {
             payload: row.payload.clone(),
             key: row.key.clone(),
             reason,
-            shards: self.data.shards_again(row, which),
+            shards: self.data.shards_again(row, &which),
+            from: match which {
+                Rerunning::From(from) => Some(Box::new(from)),
+                Rerunning::Unsuccessful | Rerunning::All => None,
+            },
         };
         let (partition, now, key) = (instance.partition(), self.clock(at), Some(rerun_key(instance)));
         let entry = InboxId(self.data.last_entry().0 + 1);

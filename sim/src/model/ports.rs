@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{DelayedChange, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction,
     InstanceFilter, InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError,
@@ -255,6 +256,21 @@ impl Catalog for ModelStore {
 
     async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditView>, StoreError> {
         Ok(self.with(|database, _| database.data().audit_views(&filter)))
+    }
+
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Actor,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.mark_node(at, instance, node, mark, &by.by, by.why.clone())))
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        Ok(self.with(|database, _| database.data().node_views(run)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

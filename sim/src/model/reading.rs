@@ -11,7 +11,9 @@ use std::sync::Arc;
 use punctual_core::batch::{Snapshot, TaskRecord};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::inbox::{InboxEntry, Request};
+use punctual_core::inbox::{InboxEntry, Request, Rerun};
+use punctual_core::instance::{InstanceRow, Part};
+use punctual_driver::ports::InstanceCursor;
 
 use crate::model::data::{Data, StoredVersion};
 
@@ -42,14 +44,26 @@ impl Data {
         });
         let references = self.references.values();
         let own = references.filter(|reference| self.partition_of(&self.names_of[&reference.from]) == partition);
+        let instances: Vec<_> = live.collect();
+        let runs = instances.iter().map(|(row, _)| row).filter(|row| row.is_run());
+        let ended_nodes = runs.flat_map(|run| self.nodes_of(run)).filter(|node| node.state.is_terminal()).cloned().collect();
         let slots = self.slots.values().filter(|slot| slot.partition == partition);
         Snapshot {
             tasks: tasks.collect(),
-            instances: live.collect(),
+            instances,
+            ended_nodes,
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
             pauses: self.pauses_of(partition),
         }
+    }
+
+    /// The nodes of a run, in the order of their parts.
+    pub(crate) fn nodes_of(&self, run: &InstanceRow) -> Vec<&InstanceRow> {
+        let first = InstanceCursor { part: Part::WHOLE, ..InstanceCursor::of(run) };
+        let last = InstanceCursor { part: Part(u64::MAX), ..first };
+        let of_firing = self.firings.range((first, InstanceId(0))..=(last, InstanceId(u64::MAX))).map(|(_, id)| &self.instances[id]);
+        of_firing.filter(|row| row.part.node_index().is_some() && row.part.shard_index().is_none()).collect()
     }
 
     pub(crate) fn read_inbox(
@@ -112,16 +126,35 @@ impl Reader<'_> {
             Request::Trigger { task, .. } | Request::ReferencesChanged { task, .. } => {
                 (self.standing(*task) == Standing::Understood).then(|| entry.request.clone())
             }
-            Request::Rerun { of } => (self.standing(of.task) == Standing::Understood).then(|| entry.request.clone()),
+            Request::Rerun { of } => {
+                let goes_on = self.standing(of.task) == Standing::Understood;
+                let of = if goes_on { self.with_ended(of)? } else { return None };
+                Some(Request::Rerun { of })
+            }
             Request::PauseChanged { .. } => Some(entry.request.clone()),
             Request::Delayed { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
-            Request::Cancel { instance, .. } | Request::Kill { instance, .. } | Request::Skip { instance, .. } => {
+            Request::MarkNode { instance, .. }
+            | Request::Cancel { instance, .. }
+            | Request::Kill { instance, .. }
+            | Request::Skip { instance, .. } => {
                 let row = self.data.instances.get(instance);
                 let goes_on =
                     row.is_none_or(|row| self.standing(row.task) == Standing::Understood && !self.is_beyond_it(row.task, row.version));
                 goes_on.then(|| entry.request.clone())
             }
         }
+    }
+
+    /// A rerun with what the nodes of the run before have come to; `None`: the version that it was of can't be decoded.
+    fn with_ended(&self, of: &Rerun) -> Option<Box<Rerun>> {
+        let mut of = Box::new(of.clone());
+        if let Some((from, row)) = of.from.as_deref_mut().zip(self.data.instances.get(&of.instance)) {
+            let definition = self.data.versions.get(&(row.task, row.version)).and_then(self.understood)?;
+            if let Some(workflow) = &definition.workflow {
+                from.take_ended(workflow.graph(), self.data.nodes_of(row).into_iter().cloned());
+            }
+        }
+        Some(of)
     }
 
     /// The version that an entry stands for: its own, or else the task's newest.

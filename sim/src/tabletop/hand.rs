@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
-use punctual_core::inbox::{DelayedChange, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, RerunFrom, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::protocol::Hello;
 use punctual_core::scheduler::{self, Scheduler};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::worker;
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Actor, InstanceAction, PauseTarget, Rerunning, Submitted, TriggerChanged, Wake};
 use serde_json::json;
 
@@ -227,6 +228,22 @@ impl World {
     pub fn rerun_all(&mut self, instance: InstanceId) -> Option<InboxId> {
         let call = self.asked(Ask::Rerun { instance });
         let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("once more")), Rerunning::All);
+        self.answered(call, submitted)
+    }
+
+    /// Asks for a run of a workflow to run again from some nodes. `None`: that was refused.
+    pub fn rerun_from(&mut self, instance: InstanceId, nodes: &[&str], cascade: bool) -> Option<InboxId> {
+        let call = self.asked(Ask::Rerun { instance });
+        let from = RerunFrom { nodes: nodes.iter().map(|node| Arc::from(*node)).collect(), cascade, ended: Vec::new() };
+        let submitted = self.database.rerun(self.at(), instance, &Arc::from("ops"), Some(Arc::from("mended")), Rerunning::From(from));
+        self.answered(call, submitted)
+    }
+
+    /// Says what a node of a run has come to. `None`: that was refused.
+    pub fn mark(&mut self, instance: InstanceId, node: u32, mark: NodeMark) -> Option<InboxId> {
+        let call = self.asked(Ask::Mark { instance });
+        let reason = Some(Arc::from("done by hand"));
+        let submitted = self.database.mark_node(self.at(), instance, NodeIndex(node), mark, &Arc::from("ops"), reason);
         self.answered(call, submitted)
     }
 

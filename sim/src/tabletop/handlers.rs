@@ -96,7 +96,7 @@ impl World {
         }
         let (act, takes, how) = match &self.play {
             Some(play) => {
-                let attempt = play.behaviours.attempt(&assignment.task_name, assignment.fire_time, assignment.ordinal, assignment.attempt);
+                let attempt = play.behaviours.attempt(assignment);
                 let trouble = play.worker_trouble(worker);
                 let act = Act::Planned { fails: attempt.fails && !play.trouble.is_healed };
                 match trouble.panics {
@@ -105,7 +105,11 @@ impl World {
                 }
             }
             None => {
-                let run = self.run_of(&assignment.task_name, attempt);
+                let node = assignment.node.as_ref();
+                if let Some(node) = node {
+                    self.inputs.insert(instance, node.inputs.clone());
+                }
+                let run = self.run_of(&assignment.task_name, node.map(|node| &*node.name), attempt);
                 (Act::Scripted(run), run.takes, How::ByItself)
             }
         };
@@ -123,6 +127,9 @@ impl World {
     }
 
     fn answers_of(&self, assignment: &Assignment) -> (Option<Arc<str>>, Option<Arc<str>>) {
+        if let Some(node) = &assignment.node {
+            return (self.results.get(&of_node(&assignment.task_name, &node.name)).cloned(), None);
+        }
         let (result, items) = answers(assignment, self.listed);
         (self.answer_with.clone().filter(|_| assignment.shard.is_some()).or(result), items)
     }
@@ -206,9 +213,22 @@ impl World {
         );
     }
 
-    fn run_of(&self, name: &str, attempt: u32) -> Run {
-        let runs = self.scripts.get(name).map_or(&[][..], Vec::as_slice);
+    fn run_of(&self, name: &str, node: Option<&str>, attempt: u32) -> Run {
+        let of_node = node.and_then(|node| self.scripts.get(&of_node(name, node)));
+        let runs = of_node.or_else(|| self.scripts.get(name)).map_or(&[][..], Vec::as_slice);
         runs.get((attempt.max(1) - 1) as usize).or(runs.last()).copied().unwrap_or_default()
+    }
+
+    /// What the handler of a workflow's node does, attempt by attempt, where that is not what those of its other nodes do.
+    pub fn script_node(&mut self, name: &str, node: &str, runs: &[Run]) {
+        let before = self.longest_runs.entry(Arc::from(name)).or_default();
+        *before = runs.iter().map(|run| run.takes).max().unwrap_or(0).max(*before);
+        self.scripts.insert(of_node(name, node), runs.to_vec());
+    }
+
+    /// What the handler of a workflow's node answers.
+    pub fn answer_node(&mut self, name: &str, node: &str, result: &str) {
+        self.results.insert(of_node(name, node), Arc::from(result));
     }
 
     /// What the handler of a task does, attempt by attempt; the last run stands for all that follow.
@@ -218,4 +238,9 @@ impl World {
         *before = longest.max(*before);
         self.scripts.insert(Arc::from(name), runs.to_vec());
     }
+}
+
+/// What a node's script and answer are known by.
+fn of_node(task: &str, node: &str) -> Arc<str> {
+    Arc::from(format!("{task}/{node}"))
 }

@@ -127,6 +127,10 @@ pub struct World {
     pub failing_snapshots: u32,
     /// What handlers do, by task name and attempt, driven by hand.
     pub scripts: BTreeMap<Arc<str>, Vec<Run>>,
+    /// What the handlers of nodes answer, driven by hand.
+    results: BTreeMap<Arc<str>, Arc<str>>,
+    /// What nodes were given of what their upstreams have answered, by instance.
+    pub inputs: BTreeMap<InstanceId, Arc<str>>,
     /// The longest that each task's handler was ever told to take.
     longest_runs: BTreeMap<Arc<str>, u64>,
     /// How many items a handler lists, driven by hand.
@@ -184,6 +188,8 @@ impl World {
             fates: VecDeque::new(),
             failing_snapshots: 0,
             scripts: BTreeMap::new(),
+            results: BTreeMap::new(),
+            inputs: BTreeMap::new(),
             longest_runs: BTreeMap::new(),
             listed: None,
             answer_with: None,

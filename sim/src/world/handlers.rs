@@ -75,7 +75,7 @@ impl Executor for Handlers {
 async fn perform(env: &Env, index: usize, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> (End, Option<&'static str>) {
     let (handler, downstream) = env.behaviours.of(&assignment.task_name);
     let who = Who::Worker(index);
-    let attempt = env.behaviours.attempt(&assignment.task_name, assignment.fire_time, assignment.ordinal, assignment.attempt);
+    let attempt = env.behaviours.attempt(assignment);
     let fails = attempt.fails && !env.is_healed();
     let node = env.node(who);
     if node.panics > 0 {

@@ -24,6 +24,7 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
             What::SkipSubmitted { entry, instance } => Seen::SkipSubmitted { entry, instance },
             What::DelayedChanged { entry, task, ordinal } => Seen::DelayedChanged { entry, task, ordinal },
             What::PauseChanged { entry, partition, scope, is_paused } => Seen::PauseChanged { entry, partition, scope, is_paused },
+            What::MarkSubmitted { entry, instance } => Seen::MarkSubmitted { entry, instance },
             What::Noticed { entry, partition, notice } => Seen::Noticed { entry, partition, notice },
             What::ReferencesChanged { entry, task } => Seen::ReferencesChanged { entry, task },
             What::LeaseGranted { partition, owner, epoch, until: at } => Seen::LeaseGranted { partition, owner, epoch, until: until(at) },

@@ -28,6 +28,7 @@ pub(crate) fn assignment(payload: &str) -> ToWorker {
         run: 1,
         shard: None,
         map: None,
+        node: None,
         handler: Handler { name: "noop".into(), config: "{}".into() },
         payload: Some(payload.into()),
         timeout: TimeoutPolicy::default(),

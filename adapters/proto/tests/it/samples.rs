@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::connection::WorkerSide;
@@ -32,6 +32,7 @@ pub(crate) fn assignment() -> Assignment {
         run: 2,
         shard: Some(Shard { index: 1, count: 3, key: Some(Arc::from("eu")) }),
         map: Some(MapRole::Reduce { results: Arc::from("1\n") }),
+        node: Some(Node { name: Arc::from("load"), inputs: Arc::from(r#"{"extract":7}"#) }),
         handler: Handler { name: Arc::from("command"), config: Arc::from(r#"{"shell":"true"}"#) },
         payload: Some(Arc::from("payload")),
         timeout: TimeoutPolicy { after: Some(Millis(60_000)), grace: Millis(10_000), action: TimeoutAction::Wait },

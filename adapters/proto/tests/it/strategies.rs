@@ -9,10 +9,10 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
     SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
-use punctual_core::protocol::{Assignment, End, Hello, MapRole, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, MapRole, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;
@@ -62,8 +62,9 @@ fn assignment() -> impl Strategy<Value = Assignment> {
         Some(results) => MapRole::Reduce { results },
         None => MapRole::List,
     }));
-    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard, map));
-    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard, map))| {
+    let node = option::of((name(), text(INPUTS_BYTES_MAX))).prop_map(|node| node.map(|(name, inputs)| Node { name, inputs }));
+    let parts = (attempt(), numbers, texts, timeout(), (1..=u32::MAX, shard, map, node));
+    parts.prop_map(|((instance, fence), numbers, (task_name, name, config, payload), timeout, (run, shard, map, node))| {
         let (attempt, version, task, fire_time, ordinal) = numbers;
         Assignment {
             instance,
@@ -77,6 +78,7 @@ fn assignment() -> impl Strategy<Value = Assignment> {
             run,
             shard,
             map,
+            node,
             handler: Handler { name, config },
             payload,
             timeout,

@@ -39,6 +39,18 @@ pub(crate) enum ApiError {
     IsPart { id: InstanceId, whole: InstanceId },
     #[error("instance {id} has been run again since; run the newest of its runs again")]
     NotNewest { id: InstanceId },
+    #[error("instance {id} is no run of a workflow, so it has no nodes")]
+    NoWorkflow { id: InstanceId },
+    #[error("the workflow {task:?} has no node {node:?}; `punctual instance ID` lists those of a run")]
+    NoSuchNode { node: String, task: String },
+    #[error(
+        "node {node:?} is {state}: only one that waits or has failed can be told what it has come to. Cancel one that runs; run one again that has ended"
+    )]
+    NodeStands { node: String, state: &'static str },
+    #[error("run {id} has ended; run its nodes again")]
+    RunHasEnded { id: InstanceId },
+    #[error("that can't be run again so: {why}")]
+    RerunRefused { why: String },
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -91,15 +103,25 @@ impl ApiError {
             ApiError::StillRuns { .. } => "PUN-314",
             ApiError::IsPart { .. } => "PUN-315",
             ApiError::NotNewest { .. } => "PUN-316",
+            ApiError::NoWorkflow { .. } => "PUN-170",
+            ApiError::NoSuchNode { .. } => "PUN-171",
+            ApiError::NodeStands { .. } => "PUN-172",
+            ApiError::RunHasEnded { .. } => "PUN-173",
+            ApiError::RerunRefused { .. } => "PUN-174",
         }
     }
 
     fn status(&self) -> StatusCode {
         match self {
-            ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } => StatusCode::NOT_FOUND,
+            ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } | ApiError::NoSuchNode { .. } => {
+                StatusCode::NOT_FOUND
+            }
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } | ApiError::Chains(_) => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::NoWorkflow { .. } | ApiError::NodeStands { .. } | ApiError::RunHasEnded { .. } | ApiError::RerunRefused { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::extract::{Asked, Body, Named, check_length};
 use super::tasks::checked_limit;
-use super::{Api, ApiError, BY_BYTES_MAX, views};
+use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +25,9 @@ pub(crate) struct Filter {
     key: Option<String>,
     before: Option<String>,
     limit: Option<usize>,
+    /// Also shards, and nodes of workflows.
+    #[serde(default)]
+    parts: bool,
 }
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
@@ -39,14 +42,19 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }
-    let filter = InstanceFilter { task: filter.task.map(Arc::from), state, key: filter.key.map(Arc::from), before, limit };
+    let (whole, key) = (!filter.parts, filter.key.map(Arc::from));
+    let filter = InstanceFilter { task: filter.task.map(Arc::from), whole, state, key, before, limit };
     let instances = api.store.instances(filter).await?;
     let next = (instances.len() == limit).then(|| instances.last().map(|last| cursor(&last.row))).flatten();
     Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
-    Ok(Json(views::instance_detail(&find(&api, &id).await?)))
+    let view = find(&api, &id).await?;
+    let mut detail = views::instance_detail(&view);
+    detail["node"] = json!(nodes::name(&api, &view).await?);
+    detail["nodes"] = json!(nodes::of_run(&api, &view).await?);
+    Ok(Json(detail))
 }
 
 pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {

@@ -8,6 +8,7 @@ mod error;
 mod extract;
 mod instances;
 pub(crate) mod listener;
+mod nodes;
 mod reruns;
 mod sources;
 mod tasks;
@@ -123,6 +124,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/instances/{id}/logs", get(instances::logs::<S, C>))
         .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
         .route("/api/v1/instances/{id}/rerun", post(reruns::rerun::<S, C>))
+        .route("/api/v1/instances/{id}/nodes/{node}", post(nodes::mark::<S, C>))
         .fallback(|| async { ApiError::NoSuchPage })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

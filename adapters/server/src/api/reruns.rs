@@ -13,14 +13,26 @@ use serde_json::{Value, json};
 
 use super::extract::{Body, Named, check_length};
 use super::instances::find;
-use super::{Api, ApiError, BY_BYTES_MAX, views};
+use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
+
+/// What is to be run again.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Rerun {
+    reason: Option<String>,
+    by: Option<String>,
+    /// The nodes of a workflow's run; all where it is left out.
+    from: Vec<String>,
+    /// Whether what comes after them runs again also where it had succeeded.
+    cascade: bool,
+}
 
 /// Why something is done, and who does it.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reason {
-    reason: Option<String>,
-    by: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) by: Option<String>,
 }
 
 impl Reason {
@@ -47,13 +59,22 @@ pub(crate) struct Again {
 pub(crate) async fn rerun<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
-    Body(again): Body<Again>,
+    Body(asked): Body<Rerun>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let Again { reason, by, all } = again;
-    let (by, reason) = Reason { reason, by }.checked()?;
-    let which = if all { Rerunning::All } else { Rerunning::Unsuccessful };
+    let (by, reason) = Reason { reason: asked.reason, by: asked.by }.checked()?;
+    if asked.cascade && asked.from.is_empty() {
+        return Err(ApiError::BadRequest {
+            field: "cascade",
+            problem: "it goes with `from`: a whole run runs all of its nodes".to_owned(),
+        });
+    }
     let of = find(&api, &id).await?;
     let instance = of.row.id;
+    let which = match asked.from.is_empty() || !of.row.state.is_terminal() {
+        true if asked.all => Rerunning::All,
+        true => Rerunning::Unsuccessful,
+        false => Rerunning::From(nodes::rerun_from(&api, &of, asked.from, asked.cascade).await?),
+    };
     let (status, entry) = match api.store.rerun(instance, by, reason, which, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
@@ -61,7 +82,10 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
         Submitted::IsPart { whole } => return Err(ApiError::IsPart { id: instance, whole }),
         Submitted::NotNewest => return Err(ApiError::NotNewest { id: instance }),
         Submitted::NoSuchTask => return Err(ApiError::NoSuchTask { name: of.task_name.to_string() }),
-        Submitted::NoSuchInstance | Submitted::KeyTaken => return Err(ApiError::NoSuchInstance { id }),
+        Submitted::NoWorkflow => return Err(ApiError::NoWorkflow { id: instance }),
+        Submitted::NoSuchInstance | Submitted::KeyTaken | Submitted::NoSuchNode | Submitted::HasEnded => {
+            return Err(ApiError::NoSuchInstance { id });
+        }
     };
     api.signal();
     let (api, of) = (&api, &of);

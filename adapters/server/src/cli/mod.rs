@@ -102,6 +102,12 @@ commands! {
     Cancel(remote::CancelArgs),
     /// Run an instance that has ended once more.
     Rerun(operator::RerunArgs),
+    /// Skip a node of a workflow's run that waits or has failed.
+    Skip(operator::SkipArgs),
+    /// Say that a node of a workflow's run that waits or has failed is done.
+    MarkSucceeded(operator::MarkSucceededArgs),
+    /// Say that a node of a workflow's run that waits can't be done.
+    MarkFailed(operator::MarkFailedArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

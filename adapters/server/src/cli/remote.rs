@@ -25,6 +25,9 @@ pub(crate) struct InstancesArgs {
     /// In this state only: waiting, created, dispatched, running, retrying, succeeded, failed, timed_out, dead_lettered, cancelled, skipped
     #[arg(long)]
     state: Option<String>,
+    /// Also shards and nodes of workflows, not only whole firings
+    #[arg(long)]
+    parts: bool,
     /// At most this many
     #[arg(long, default_value_t = 20)]
     limit: usize,
@@ -148,7 +151,7 @@ impl TasksArgs {
 impl InstancesArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
-        let mut query = vec![("limit", self.limit.to_string())];
+        let mut query = vec![("limit", self.limit.to_string()), ("parts", self.parts.to_string())];
         let filters = [("task", &self.task), ("state", &self.state), ("before", &self.before)];
         query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
         let page = client.get(&["instances"], &query).await?;
@@ -183,10 +186,13 @@ fn cut(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// Which part an instance is: `2 of 5, eu` for a shard, counted from 1; `all 5` for what was divided into them.
+/// Which part an instance is: `2 of 5, eu` for a shard, counted from 1; `all 5` for what was divided into them, `7 nodes` for a workflow's run.
 fn part(instance: &Value) -> Option<String> {
     if let Some(shards) = instance["shards"].as_u64() {
         return Some(format!("all {shards}"));
+    }
+    if let Some(nodes) = instance["nodes_count"].as_u64() {
+        return Some(format!("{nodes} nodes"));
     }
     let shard = instance["shard"].as_object()?;
     let key = shard["key"].as_str().map(|_| format!(", {}", text(&shard["key"]))).unwrap_or_default();
@@ -198,6 +204,7 @@ fn part_line(instance: &Value) -> Option<String> {
     let parent = || text(&instance["parent"]);
     match instance["shards"].as_u64() {
         Some(shards) => Some(format!("shards     {shards}, which run in its place\n")),
+        None if !instance["nodes_count"].is_null() => None,
         None => part(instance).map(|part| format!("shard      {part}; a part of {}\n", parent())),
     }
 }
@@ -213,6 +220,7 @@ impl InstanceArgs {
         }
         let mut shown = format!("{}  {}  {}\n", text(&instance["id"]), text(&instance["task"]), text(&instance["state"]));
         shown += &facts(&instance);
+        shown += &nodes(&instance["nodes"]);
         let mut transitions = table(["AT", "STATE", "CAUSE", "ATTEMPT", "FENCE", "WORKER", "CODE", "DETAIL"]);
         for transition in instance["transitions"].as_array().into_iter().flatten() {
             let fields = ["at", "to", "cause", "attempt", "fence", "worker", "code", "detail"];
@@ -222,6 +230,18 @@ impl InstanceArgs {
         shown += &outputs(&instance["outputs"]);
         Ok(shown.trim_end().to_owned())
     }
+}
+
+/// The nodes of a workflow's run, in its order.
+fn nodes(nodes: &Value) -> String {
+    let Some(nodes) = nodes.as_array() else { return String::new() };
+    let mut shown = table(["NODE", "AFTER", "STATE", "INSTANCE", "ATTEMPT", "DETAIL"]);
+    for node in nodes {
+        let after: Vec<_> = node["after"].as_array().into_iter().flatten().map(text).collect();
+        let [state, instance, attempt, detail] = ["state", "instance", "attempt", "detail"].map(|field| cut(&text(&node[field])));
+        shown.add_row([cut(&text(&node["node"])), cut(&after.join(", ")), state, instance, attempt, detail]);
+    }
+    format!("\n{shown}\n")
 }
 
 /// What there is to say about an instance besides its transitions, line by line.
@@ -237,6 +257,7 @@ fn facts(instance: &Value) -> String {
     };
     [
         line("fire time", "fire_time"),
+        line("node", "node"),
         part_line(instance).unwrap_or_default(),
         run,
         origin,

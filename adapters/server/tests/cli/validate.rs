@@ -11,7 +11,7 @@ fn a_good_file_is_good() {
         &["validate", "examples/quickstart.yaml"],
         "",
         expect![[r#"
-        examples/quickstart.yaml: 10 tasks, no problems (tzdata [TZDATA])
+        examples/quickstart.yaml: 11 tasks, no problems (tzdata [TZDATA])
         exit code 0
     "#]],
     );
@@ -90,7 +90,7 @@ fn names_are_unique_over_files() {
         &["validate", "examples/quickstart.yaml", "-", "missing.yaml"],
         text,
         expect![[r#"
-        examples/quickstart.yaml: 10 tasks, no problems (tzdata [TZDATA])
+        examples/quickstart.yaml: 11 tasks, no problems (tzdata [TZDATA])
         -:2: PUN-113 tasks[0].name: two tasks are named "sweep": here and in examples/quickstart.yaml, line 25
             give each task a name of its own
         -: 1 problem

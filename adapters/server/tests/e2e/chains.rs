@@ -61,7 +61,7 @@ fn a_firing_in_shards_is_done_when_all_of_them_are() {
     let outputs: BTreeSet<String> = shards.iter().map(|shard| output(&dev, shard)).collect();
     assert_eq!(outputs, BTreeSet::from(["asia 2/3\n", "eu 0/3\n", "us 1/3\n"].map(str::to_owned)));
 
-    let shown = dev.cli(&["instances", "--task", "c"]).stdout;
+    let shown = dev.cli(&["instances", "--task", "c", "--parts"]).stdout;
     for part in ["SHARD", "all 3", "1 of 3, eu", "2 of 3, us", "3 of 3, asia"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }

@@ -30,6 +30,7 @@ fn the_quick_start_runs() {
         ("fixed_rate: 1m", "fixed_rate: 1s"),
         ("first: 2s", "first: 200ms"),
         ("fixed_rate: 15s", "fixed_rate: 500ms"),
+        ("fixed_rate: 30s", "fixed_rate: 1s"),
         ("sleep 2", "sleep 0.2"),
     ] {
         assert!(quick.contains(slow), "the example has no {slow}");
@@ -58,6 +59,17 @@ fn the_quick_start_runs() {
     assert_eq!(dev.cli(&["trigger", "count"]).code, Some(0));
     let told = outputs(&dev, &dev.instance_in("tell", "succeeded")).concat();
     assert!(told.ends_with(" files\n") && told.split(' ').next().is_some_and(|count| count.parse::<u32>().is_ok()), "{told}");
+    let is_run = |one: &Value| !one["nodes_count"].is_null() && one["state"] == "succeeded";
+    let baked = eventually("a run of the bakery", || dev.instances("bakery").into_iter().find(is_run));
+    let baked = dev.instance(baked["id"].as_str().unwrap());
+    let nodes: Vec<_> = baked["nodes"].as_array().unwrap().iter().map(|node| (&node["node"], &node["state"])).collect();
+    let expected = [("bake", "succeeded"), ("brew", "succeeded"), ("sell", "succeeded"), ("apologise", "skipped")];
+    assert_eq!(
+        nodes,
+        expected.map(|(node, state)| (json!(node), json!(state))).iter().map(|(node, state)| (node, state)).collect::<Vec<_>>()
+    );
+    let sold = outputs(&dev, &dev.instance(baked["nodes"][2]["instance"].as_str().unwrap())).concat();
+    assert_eq!(sold, "selling {\"bake\":{\"loaves\": 12 },\"brew\":null}\n");
     assert_eq!(dev.instances("welcome").len(), 1, "a delay fires once");
     let printed = dev.stop();
     for what in ["Punctual 0.1.0, time zones ", "changed: health", "  heartbeat  ", "succeeded in ", "Stopped; everything"] {

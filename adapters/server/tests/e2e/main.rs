@@ -7,6 +7,7 @@ mod dev;
 mod kill9;
 mod support;
 mod trouble;
+mod workflows;
 
 use std::path::Path;
 

@@ -217,7 +217,7 @@ impl Dev {
         let mut all = Vec::new();
         let mut before = String::new();
         loop {
-            let page = self.get(&format!("/api/v1/instances?limit=1000&task={}{before}", escaped(task)));
+            let page = self.get(&format!("/api/v1/instances?limit=1000&parts=true&task={}{before}", escaped(task)));
             all.extend(page["instances"].as_array().unwrap().iter().cloned());
             match page["next"].as_str() {
                 Some(next) => before = format!("&before={next}"),

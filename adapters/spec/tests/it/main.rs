@@ -9,6 +9,7 @@ mod refusals;
 mod rehearsals;
 mod roundtrips;
 mod timings;
+mod workflows;
 
 use std::sync::LazyLock;
 

@@ -11,6 +11,7 @@ use punctual_spec::emit::to_yaml;
 use punctual_spec::handler::{CommandConfig, HttpConfig, Method, Program, Redirects};
 use punctual_spec::spec::*;
 use punctual_spec::timing::{Blackout, DayRange, Days, Moment, Timing, Weekdays};
+use punctual_spec::workflow::{OnFailure, Rule, Test, When, WorkflowNode};
 
 use crate::crontabs::assert_accounted_for;
 
@@ -162,6 +163,51 @@ fn routing() -> impl Strategy<Value = Routing> {
         .prop_map(|((strategy, worker), tags, min_worker_version)| Routing { strategy, worker, tags, min_worker_version })
 }
 
+fn nodes() -> impl Strategy<Value = Vec<WorkflowNode>> {
+    let words = (option::of(handler()), option::of(text()), option::of(name()), option::of(any::<bool>()));
+    let rules = prop::sample::select(vec![Rule::AllSucceeded, Rule::AllDone, Rule::OneFailed]);
+    let policies = prop::sample::select(vec![OnFailure::SkipDownstream, OnFailure::FailRun, OnFailure::Continue]);
+    let test = prop_oneof![
+        json().prop_map(Test::Equals),
+        json().prop_map(Test::NotEquals),
+        any::<i64>().prop_map(|number| Test::GreaterThan(number.into())),
+        (-1e6..1e6_f64).prop_map(|number| Test::LessThan(serde_json::Number::from_f64(number).unwrap())),
+        Just(Test::Exists(true)),
+    ];
+    let when = option::of((prop_oneof![Just(String::new()), "(/[a-z]{1,3}){1,3}"], test));
+    let timeout = option::of((option::of(duration()), duration()));
+    let node = (words, rules, policies, when, shards(), timeout, (option::of(1_u32..9), routing(), any::<u8>()));
+    let node = node.prop_map(
+        |((handler, payload, downstream, idempotent), rule, on_failure, when, shards, timeout, (attempts, routing, bits))| {
+            let retry = attempts.map(|attempts| Retry { max_attempts: Some(attempts), ..Retry::default() });
+            let timeout = timeout.map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
+            let read = WorkflowNode {
+                handler,
+                payload,
+                downstream,
+                idempotent,
+                rule,
+                on_failure,
+                shards,
+                timeout,
+                retry,
+                ..WorkflowNode::new("", None)
+            };
+            (WorkflowNode { routing: (bits & 1 > 0).then_some(routing), ..read }, when, bits)
+        },
+    );
+    vec(node, 0..4).prop_map(|drawn| {
+        let mut nodes = Vec::new();
+        for (index, (mut node, when, bits)) in drawn.into_iter().enumerate() {
+            node.name = format!("n{index}");
+            node.after = (0..index).filter(|before| bits >> before & 2 > 0).map(|before| format!("n{before}")).collect();
+            node.when = when.zip(node.after.first().cloned()).map(|((pointer, test), node)| When { node, pointer, test });
+            nodes.push(node);
+        }
+        nodes
+    })
+}
+
 fn spec() -> impl Strategy<Value = TaskSpec> {
     let words = (
         option::of(text().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>())),
@@ -201,15 +247,18 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    let when =
-        (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards()).prop_map(|(trigger, timing, after, shards)| {
+    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), nodes()).prop_map(
+        |(trigger, timing, after, shards, nodes)| {
             let timing = timing_of(&trigger, timing);
-            (trigger, timing, after, shards)
-        });
+            // A workflow is not divided.
+            let shards = if nodes.is_empty() { shards } else { Shards::None };
+            (trigger, timing, after, shards, nodes)
+        },
+    );
     (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(
             name,
-            (trigger, timing, after, shards),
+            (trigger, timing, after, shards, nodes),
             handler,
             (description, owner, payload),
             (enabled, idempotent, queueing),
@@ -227,6 +276,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
                 // Not after itself, and each once.
                 after: after.into_iter().filter(|after| after.task != name).collect(),
                 shards,
+                nodes,
                 description,
                 owner,
                 payload,

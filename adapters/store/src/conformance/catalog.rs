@@ -248,7 +248,7 @@ pub async fn instances_are_filtered<F: Factory>(factory: &F) {
     for (task, id) in tasks {
         for state in std::iter::once(None).chain(State::ALL.map(Some)) {
             for key in [None, Some("key-0"), Some("key-1"), Some("key-2")] {
-                let filter = InstanceFilter { task: task.clone(), state, key: key.map(Into::into), before: None, limit: 4 };
+                let filter = InstanceFilter { task: task.clone(), state, key: key.map(Into::into), limit: 4, ..InstanceFilter::default() };
                 let mut expected = rows.clone();
                 expected.retain(|row| {
                     id.is_none_or(|id| row.task == id)

@@ -301,7 +301,19 @@ pub async fn a_rerun_has_what_its_owner_needs<F: Factory>(factory: &F) {
     let [entry] = &page.entries[..] else { panic!("{page:?}") };
     assert_eq!((entry.id, entry.partition, entry.at, &*entry.by), (id, row.id.partition(), START, "me"));
     let InstanceRow { id: instance, task, fire_time, ordinal, run, payload, key, .. } = row;
-    let of = Rerun { instance, task, fire_time, ordinal, run, hops: 4, payload, key, reason: Some("once more".into()), shards: None };
+    let of = Rerun {
+        instance,
+        task,
+        fire_time,
+        ordinal,
+        run,
+        hops: 4,
+        payload,
+        key,
+        reason: Some("once more".into()),
+        shards: None,
+        from: None,
+    };
     assert_eq!(entry.request, Request::Rerun { of: Box::new(of) });
 }
 
@@ -356,7 +368,7 @@ pub async fn of_what_was_divided_only_what_has_not_succeeded_runs_again<F: Facto
         batch.updates = parts.iter().zip(states).map(|(part, state)| ended(part, state, START)).collect();
         batch.updates.push(ended(&whole, State::Failed, START));
         commit(&store, batch).await;
-        accepted(store.rerun(whole.id, "me".into(), which, START).await.expect("an answer"));
+        accepted(store.rerun(whole.id, "me".into(), which.clone(), START).await.expect("an answer"));
         let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
         let Some(entry) = page.entries.last() else { panic!("{page:?}") };
         let Request::Rerun { of } = &entry.request else { panic!("{entry:?}") };

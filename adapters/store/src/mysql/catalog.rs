@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use punctual_core::chains::Edge;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, Submission};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
@@ -26,8 +27,8 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
-use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
-use crate::set_aside::{KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
+use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
 const COMPARED_AT_ONCE: usize = 500;
@@ -313,6 +314,28 @@ pub(crate) async fn trigger(
     Ok(Submitted::Accepted { entry: write_entry(session, entry, with_it, now_sql).await? })
 }
 
+/// Puts what somebody says of a node into the inbox. The transaction that it begins is ended only where it is accepted.
+pub(crate) async fn mark_node(
+    session: &mut Session,
+    instance: InstanceId,
+    (node, mark): (NodeIndex, NodeMark),
+    by: &Actor,
+    now_sql: &str,
+) -> Result<Submitted, Failure> {
+    let stored = format!("SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (instances_by_id) WHERE i.id = {} LIMIT 1", instance.0);
+    let [stored, _] = ask_in_turn(session, stored, None).await?;
+    let Some(row) = stored.rows.first() else { return Ok(Submitted::NoSuchInstance) };
+    let row = rows::instance(row)?;
+    if let Some(refused) = mark_refused(&row, node) {
+        return Ok(refused);
+    }
+    let body = codec::pack_mark(instance, node, mark, by.why.as_deref());
+    let entry = NewEntry { partition: instance.partition(), by: &by.by, kind: KIND_MARK_NODE, task: None, body: &body };
+    let (action, subject) = (AuditAction::MarkNode, node.0.to_string());
+    let audited = Audit { actor: by, action, task: Some(row.task), instance: Some(instance), subject: Some(&subject) };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, audit_sql([audited], now_sql), now_sql).await? })
+}
+
 /// Puts a rerun into the inbox, once an instance. The transaction that it begins is ended only where it is accepted.
 pub(crate) async fn rerun(
     session: &mut Session,
@@ -345,8 +368,8 @@ pub(crate) async fn rerun(
         return Ok(Submitted::Repeated { entry: InboxId(row.try_get(0)?) });
     }
     let row = rows::instance(row)?;
-    let divided_into = divided_into(&row, which);
-    let mut of = match rerun_of(row, by.why.as_deref()) {
+    let divided_into = divided_into(&row, &which);
+    let mut of = match rerun_of(row, by.why.as_deref(), which) {
         Ok(of) => of,
         Err(refused) => return Ok(refused),
     };
@@ -367,12 +390,12 @@ pub(crate) async fn rerun(
         let parts = session.rows(parts).await?;
         of.shards = shards_again(count, parts.iter().map(rows::instance).collect::<Result<_, _>>()?);
     }
-    let body = codec::pack_rerun(&of);
+    let (body, kind) = (codec::pack_rerun(&of), if of.from.is_some() { KIND_RERUN_FROM } else { KIND_RERUN });
     let hash = literal(&request_hash(of.task, &body));
     let remember = format!(
         "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
     );
-    let entry = NewEntry { partition: instance.partition(), by: &by.by, kind: KIND_RERUN, task: Some(of.task), body: &body };
+    let entry = NewEntry { partition: instance.partition(), by: &by.by, kind, task: Some(of.task), body: &body };
     let (action, task) = (AuditAction::Rerun, Some(of.task));
     let audited = Audit { actor: by, action, task, instance: Some(instance), subject: None };
     let with_it = [remember, settle_sql(instance)].into_iter().chain(audit_sql([audited], now_sql));

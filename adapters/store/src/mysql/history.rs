@@ -69,6 +69,18 @@ pub(crate) async fn task(session: &mut Session, name: &str) -> Result<Option<(Ta
     Ok(Some((view, versions)))
 }
 
+/// The nodes of a run, in the order of their parts.
+pub(crate) async fn nodes(session: &mut Session, run: InstanceId) -> Result<Vec<InstanceView>, Failure> {
+    let sql = format!(
+        "SELECT {INSTANCE_COLUMNS}, t.name FROM instances w FORCE INDEX (instances_by_id) STRAIGHT_JOIN instances i FORCE INDEX (PRIMARY)
+         ON i.fire_time = w.fire_time AND i.task = w.task AND i.ordinal = w.ordinal AND i.run = w.run
+         LEFT JOIN tasks t ON t.id = i.task
+         WHERE w.id = {} AND w.part = 0 AND i.part > 0 AND i.part & 4294967295 = 0 ORDER BY i.part",
+        run.0
+    );
+    session.rows(sql).await?.iter().map(instance_view).collect()
+}
+
 pub(crate) async fn name_of(session: &mut Session, task: TaskId) -> Result<Option<Arc<str>>, Failure> {
     let found = session.rows(format!("SELECT name FROM tasks WHERE id = {}", task.0)).await?;
     found.first().map(|row| required_text(row, 0)).transpose()
@@ -120,6 +132,9 @@ fn instances_sql(filter: &InstanceFilter, task: Option<TaskId>) -> String {
     }
     if let Some(task) = task {
         let _ = write!(sql, " AND {d}.task = {}", task.0);
+    }
+    if filter.whole {
+        sql.push_str(" AND i.part = 0");
     }
     if let Some(state) = state {
         let _ = write!(sql, " AND i.state = {state}");

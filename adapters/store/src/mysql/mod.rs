@@ -17,12 +17,13 @@ use std::sync::{Arc, Mutex};
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{DelayedChange, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
     InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
@@ -398,6 +399,25 @@ impl Catalog for MySqlStore {
         let mut session = self.writes.session().await?;
         let submitted = people::act(&mut session, instance, action, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
+    }
+
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Actor,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.session().await?;
+        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &by, &self.now(now)).await;
+        session.end_unless(submitted, is_written).await
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let nodes = history::nodes(&mut session, run).await;
+        session.done(nodes)
     }
 
     async fn rerun(&self, instance: InstanceId, by: Actor, which: Rerunning, now: Timestamp) -> Result<Submitted, StoreError> {

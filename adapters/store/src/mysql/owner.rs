@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_core::batch::{Output, Reference, Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::instance::Part;
+use punctual_core::inbox::Rerun;
+use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
@@ -22,7 +23,8 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
 use crate::set_aside::{
-    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_KILL, KIND_SKIP, Lookup, SetAside, StoredEntry, StoredVersion, read_entry,
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_KILL, KIND_MARK_NODE, KIND_RERUN_FROM, KIND_SKIP, Lookup, SetAside, StoredEntry,
+    StoredVersion, read_entry,
 };
 
 /// Rows that are read at a time.
@@ -40,6 +42,7 @@ pub(crate) async fn snapshot(
     read_tasks(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_slots(session, partition, &mut snapshot).await?;
+    read_ended_nodes(session, &mut snapshot).await?;
     snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
     snapshot.pauses = pauses_of(session, partition).await?;
     Ok(snapshot)
@@ -167,6 +170,36 @@ async fn read_live(
         }
         if count < PAGE_ROWS {
             return Ok(());
+        }
+    }
+}
+
+/// The nodes that have ended of the runs that have not.
+async fn read_ended_nodes(session: &mut Session, snapshot: &mut Snapshot) -> Result<(), Failure> {
+    for (run, _) in snapshot.instances.iter().filter(|(row, _)| row.is_run()) {
+        let nodes = nodes_of(session, run.fire_time, run.task, run.ordinal, run.run).await?;
+        snapshot.ended_nodes.extend(nodes.into_iter().filter(|node| node.state.is_terminal()));
+    }
+    Ok(())
+}
+
+/// The nodes of a run, in the order of their parts.
+async fn nodes_of(session: &mut Session, fire_time: Timestamp, task: TaskId, ordinal: u64, run: u32) -> Result<Vec<InstanceRow>, Failure> {
+    let mut nodes: Vec<InstanceRow> = Vec::new();
+    loop {
+        let after = nodes.last().map_or(0, |node| node.part.0);
+        let sql = format!(
+            "SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (PRIMARY)
+             WHERE i.fire_time = {} AND i.task = {} AND i.ordinal = {ordinal} AND i.run = {run}
+             AND i.part > {after} AND i.part & 4294967295 = 0 ORDER BY i.part LIMIT {PAGE_ROWS}",
+            fire_time.0, task.0
+        );
+        let page = session.rows(sql).await?;
+        for row in &page {
+            nodes.push(rows::instance(row)?);
+        }
+        if page.len() < PAGE_ROWS {
+            return Ok(nodes);
         }
     }
 }
@@ -303,7 +336,7 @@ impl Inboxes {
 
 /// Whether an entry speaks of an instance, and so of the version that it is run by.
 fn is_of_instance(entry: &StoredEntry) -> bool {
-    matches!(entry.kind, KIND_CANCEL | KIND_KILL | KIND_SKIP)
+    matches!(entry.kind, KIND_CANCEL | KIND_KILL | KIND_SKIP | KIND_MARK_NODE | KIND_RERUN_FROM)
 }
 
 fn stored_entry(row: &MySqlRow) -> Result<StoredEntry, Failure> {
@@ -326,6 +359,7 @@ struct Found {
     newest: FxHashMap<TaskId, StoredVersion>,
     watermarks: FxHashMap<(PartitionId, TaskId), Option<Timestamp>>,
     instances: FxHashMap<InstanceId, (TaskId, StoredVersion)>,
+    nodes: FxHashMap<InstanceId, Vec<InstanceRow>>,
 }
 
 impl Found {
@@ -352,8 +386,17 @@ impl Found {
                 found.watermarks.insert(key, row.try_get::<Option<i64>, _>(2)?.map(Timestamp));
             }
         }
-        let cancelled = entries.iter().filter(|entry| is_of_instance(entry)).filter_map(|entry| codec::cancel(&entry.body).ok());
-        let cancelled: Vec<_> = cancelled.map(|(instance, _)| instance.0).collect();
+        let rerun = entries.iter().filter(|entry| entry.kind == KIND_RERUN_FROM);
+        let rerun: Vec<Rerun> = rerun.filter_map(|entry| codec::rerun(entry.task, &entry.body).ok()).collect();
+        for of in &rerun {
+            found.nodes.insert(of.instance, nodes_of(session, of.fire_time, of.task, of.ordinal, of.run).await?);
+        }
+        let spoken_of = |entry: &StoredEntry| match entry.kind {
+            KIND_CANCEL | KIND_KILL | KIND_SKIP => codec::cancel(&entry.body).ok().map(|(instance, _)| instance.0),
+            KIND_MARK_NODE => codec::mark(&entry.body).ok().map(|mark| mark.instance.0),
+            _ => None,
+        };
+        let cancelled: Vec<_> = entries.iter().filter_map(spoken_of).chain(rerun.iter().map(|of| of.instance.0)).collect();
         if !cancelled.is_empty() {
             let sql = format!(
                 "SELECT i.id, i.task, i.version, v.document FROM instances i FORCE INDEX (instances_by_id)
@@ -384,5 +427,9 @@ impl Lookup for Found {
 
     fn instance(&mut self, id: InstanceId) -> Result<Option<(TaskId, StoredVersion)>, Infallible> {
         Ok(self.instances.get(&id).cloned())
+    }
+
+    fn nodes(&mut self, of: &Rerun) -> Result<Vec<InstanceRow>, Infallible> {
+        Ok(self.nodes.get(&of.instance).cloned().unwrap_or_default())
     }
 }

@@ -43,8 +43,8 @@ use crate::mysql::session::{Connections, Isolation, Session};
 use crate::mysql::sql::STATEMENT_ROWS_MAX;
 use crate::mysql::{close, parse, session};
 use crate::set_aside::{
-    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_DELAYED, KIND_KILL, KIND_NOTICE, KIND_PAUSE, KIND_REFERENCES, KIND_RERUN, KIND_SKIP,
-    KIND_TRIGGER,
+    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_DELAYED, KIND_KILL, KIND_MARK_NODE, KIND_NOTICE, KIND_PAUSE, KIND_REFERENCES,
+    KIND_RERUN, KIND_RERUN_FROM, KIND_SKIP, KIND_TRIGGER,
 };
 
 /// Rows that are read at a time.
@@ -131,6 +131,13 @@ pub enum Seen {
         scope: PauseScope,
         /// Whether it holds from now on.
         is_paused: bool,
+    },
+    /// What somebody says of a node was written to the inbox.
+    MarkSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The run that the node is of.
+        instance: InstanceId,
     },
     /// An owner has written to an inbox.
     Noticed {
@@ -498,6 +505,7 @@ impl Reading<'_> {
             | Seen::Submitted { .. }
             | Seen::CancelSubmitted { .. }
             | Seen::RerunSubmitted { .. }
+            | Seen::MarkSubmitted { .. }
             | Seen::Noticed { .. }
             | Seen::ReferencesChanged { .. } => Some(Timestamp(row.try_get("made_at")?)),
             _ => None,
@@ -562,7 +570,10 @@ impl Reading<'_> {
                 let task = TaskId(optional(row, "task")?.unwrap_or_default());
                 Ok(Seen::Noticed { entry, partition: partition(row)?, notice: codec::notice(task, row.try_get("body")?)? })
             }
-            KIND_RERUN => Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance }),
+            KIND_MARK_NODE => Ok(Seen::MarkSubmitted { entry, instance: codec::mark(row.try_get("body")?)?.instance }),
+            KIND_RERUN | KIND_RERUN_FROM => {
+                Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance })
+            }
             KIND_REFERENCES => Ok(Seen::ReferencesChanged { entry, task: task(row)? }),
             _ => Err(Malformed("an entry's kind is unknown").into()),
         }

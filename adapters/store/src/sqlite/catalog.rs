@@ -10,8 +10,9 @@ use punctual_core::batch::Reference;
 use punctual_core::chains::Edge;
 use punctual_core::definition::Chain;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
-use punctual_core::inbox::Submission;
+use punctual_core::inbox::{NodeMark, Submission};
 use punctual_core::time::Timestamp;
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashSet;
@@ -20,8 +21,8 @@ use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
 use crate::plan::{Plan, Planner, StoredTask, request_hash};
-use crate::reruns::{divided_into, rerun_key, rerun_of, shards_again};
-use crate::set_aside::{KIND_DEFINITION, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER};
+use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
+use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
 use crate::sqlite::people::{put_audit, settle};
 use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
@@ -212,6 +213,34 @@ pub(crate) fn trigger(
     })
 }
 
+/// Puts what somebody says of a node into the inbox.
+pub(crate) fn mark_node(
+    connection: &Connection,
+    instance: InstanceId,
+    (node, mark): (NodeIndex, NodeMark),
+    by: &Actor,
+    now: Timestamp,
+) -> rusqlite::Result<Submitted> {
+    transaction(connection, |connection| {
+        let mut stored = connection.prepare_cached(concat!("SELECT ", instance_columns!(), " FROM instances i WHERE i.id = ?1"))?;
+        let Some(row) = stored.query_row([instance.0.cast_signed()], rows::instance).optional()? else {
+            return Ok(Submitted::NoSuchInstance);
+        };
+        if let Some(refused) = mark_refused(&row, node) {
+            return Ok(refused);
+        }
+        let body = codec::pack_mark(instance, node, mark, by.why.as_deref());
+        let entry = connection
+            .prepare_cached("INSERT INTO inbox (partition, at, by, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .insert(params![instance.partition().0, now.0, &*by.by, KIND_MARK_NODE, body])?;
+        let node = node.0.to_string();
+        let written =
+            Audit { actor: by, action: AuditAction::MarkNode, task: Some(row.task), instance: Some(instance), subject: Some(&node) };
+        put_audit(connection, now, &written)?;
+        Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
+    })
+}
+
 /// Puts a rerun into the inbox, once an instance.
 pub(crate) fn rerun(
     connection: &Connection,
@@ -230,8 +259,8 @@ pub(crate) fn rerun(
         if let Some(entry) = used.query_row([&key], |row| unsigned(row, 0)).optional()? {
             return Ok(Submitted::Repeated { entry: InboxId(entry) });
         }
-        let divided_into = divided_into(&row, which);
-        let mut of = match rerun_of(row, by.why.as_deref()) {
+        let divided_into = divided_into(&row, &which);
+        let mut of = match rerun_of(row, by.why.as_deref(), which) {
             Ok(of) => of,
             Err(refused) => return Ok(refused),
         };
@@ -258,10 +287,10 @@ pub(crate) fn rerun(
             let parts = parts.query_map(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run], rows::instance)?;
             of.shards = shards_again(count, parts.collect::<Result<_, _>>()?);
         }
-        let body = codec::pack_rerun(&of);
+        let (body, kind) = (codec::pack_rerun(&of), if of.from.is_some() { KIND_RERUN_FROM } else { KIND_RERUN });
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .insert(params![instance.partition().0, now.0, &*by.by, KIND_RERUN, task, body])?;
+            .insert(params![instance.partition().0, now.0, &*by.by, kind, task, body])?;
         connection.prepare_cached("INSERT INTO idempotency (key, request_hash, entry, at) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
             key,
             &request_hash(of.task, &body)[..],

@@ -80,6 +80,19 @@ pub(crate) fn instances(connection: &mut Connection, filter: &InstanceFilter) ->
     connection.prepare_cached(&sql)?.query_map(params_from_iter(values), instance_view)?.collect()
 }
 
+/// The nodes of a run, in the order of their parts.
+pub(crate) fn nodes(connection: &mut Connection, run: InstanceId) -> rusqlite::Result<Vec<InstanceView>> {
+    let mut nodes = connection.prepare_cached(concat!(
+        "SELECT ",
+        instance_columns!(),
+        ", t.name FROM instances w JOIN instances i INDEXED BY instances_firing
+         ON i.fire_time = w.fire_time AND i.task = w.task AND i.ordinal = w.ordinal AND i.run = w.run
+         LEFT JOIN tasks t ON t.id = i.task
+         WHERE w.id = ?1 AND w.part = 0 AND i.part > 0 AND i.part & 4294967295 = 0 ORDER BY i.part"
+    ))?;
+    nodes.query_map([run.0.cast_signed()], instance_view)?.collect()
+}
+
 pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<Arc<str>>> {
     let mut name = connection.prepare_cached("SELECT name FROM tasks WHERE id = ?1")?;
     name.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
@@ -103,6 +116,9 @@ fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Ve
     if let Some(task) = task {
         sql.push_str(" AND i.task = ?");
         values.push(task.0.cast_signed().into());
+    }
+    if filter.whole {
+        sql.push_str(" AND i.part = 0");
     }
     if let Some(state) = filter.state {
         let code = state.code();

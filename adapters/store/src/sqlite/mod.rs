@@ -22,12 +22,13 @@ use std::time::Duration;
 
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{DelayedChange, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, Submission};
 use punctual_core::instance::{Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
+use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
     InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
@@ -377,6 +378,21 @@ impl Catalog for SqliteStore {
 
     async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditView>, StoreError> {
         self.read(move |connection| people::audit(connection, &filter)).await
+    }
+
+    async fn mark_node(
+        &self,
+        instance: InstanceId,
+        node: NodeIndex,
+        mark: NodeMark,
+        by: Actor,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| catalog::mark_node(connection, instance, (node, mark), &by, now)).await
+    }
+
+    async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
+        self.read(move |connection| history::nodes(connection, run)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

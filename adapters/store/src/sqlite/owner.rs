@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use punctual_core::batch::{Output, Snapshot, TaskRecord};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::instance::Part;
+use punctual_core::inbox::Rerun;
+use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::InboxPage;
@@ -75,7 +76,22 @@ pub(crate) fn snapshot(
             Err(reason) => set_aside.version(instance.task, instance.version, &reason),
         }
     }
+    for (run, _) in snapshot.instances.iter().filter(|(row, _)| row.is_run()) {
+        let nodes = nodes_of(&connection, run.fire_time, run.task, run.ordinal, run.run)?;
+        snapshot.ended_nodes.extend(nodes.into_iter().filter(|node| node.state.is_terminal()));
+    }
     Ok(snapshot)
+}
+
+/// The nodes of a run, in the order of their parts.
+fn nodes_of(connection: &Connection, fire_time: Timestamp, task: TaskId, ordinal: u64, run: u32) -> rusqlite::Result<Vec<InstanceRow>> {
+    let mut nodes = connection.prepare_cached(concat!(
+        "SELECT ",
+        instance_columns!(),
+        " FROM instances i INDEXED BY instances_firing
+         WHERE i.fire_time = ?1 AND i.task = ?2 AND i.ordinal = ?3 AND i.run = ?4 AND i.part > 0 AND i.part & 4294967295 = 0 ORDER BY i.part"
+    ))?;
+    nodes.query_map(params![fire_time.0, task.0.cast_signed(), ordinal.cast_signed(), run], rows::instance)?.collect()
 }
 
 /// Reads the oldest entries behind `after` of these partitions' inboxes. It steps over the entries of other partitions, of which the one process that
@@ -147,6 +163,10 @@ impl Lookup for Read<'_> {
         )?;
         let found = version.query_row([id.0.cast_signed()], |row| Ok((TaskId(unsigned(row, 0)?), (Version(row.get(1)?), text(row, 2)?))));
         found.optional()
+    }
+
+    fn nodes(&mut self, of: &Rerun) -> rusqlite::Result<Vec<InstanceRow>> {
+        nodes_of(self.0, of.fire_time, of.task, of.ordinal, of.run)
     }
 }
 

@@ -159,7 +159,7 @@ mod tests {
             origin in proptest::sample::select(&Origin::ALL[..]),
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
-            (carried, is_for_worker, again) in (any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
+            (carried, nodes, is_for_worker, again) in (any::<u32>(), any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
             map in any::<Option<(u32, u64)>>(),
             links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32, Option<(String, bool)>)>()),
         ) -> InstanceRow {
@@ -175,7 +175,7 @@ mod tests {
                     let map = map.map(|(made, result_bytes)| MapProgress { phase: MapPhase::Items, made, result_bytes });
                     let slot = slot.map(|(group, is_granted): (String, bool)| SlotLink { group: group.into(), is_granted });
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops, carried, is_for_worker, again: again.map(Box::new), map: map.map(Box::new), slot })
+                    Box::new(Links { parent, shards, shard_key, cause, hops, nodes, carried, is_for_worker, again: again.map(Box::new), map: map.map(Box::new), slot })
                 }),
                 result: result.map(Into::into),
                 origin,
