@@ -41,7 +41,7 @@ fn all_shards<'a>(facts: &'a Facts<'_>) -> Shards<'a> {
     let mut shards = Shards::new();
     for commit in &facts.commits {
         for row in &commit.batch.inserts {
-            if let Some(whole) = row.parent().filter(|_| row.part.shard_index().is_some()) {
+            if let Some(whole) = row.parent().filter(|_| row.part.is_shard()) {
                 shards.entry(whole).or_default().push((commit.record, row));
             }
         }
