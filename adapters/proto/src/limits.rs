@@ -44,7 +44,10 @@ pub const ASSIGN_BYTES_MAX: usize = part(ATTEMPT_BYTES_MAX)
     + LONG_TAG
     + part(MAP_BYTES_MAX);
 /// Largest [`Finished`](crate::wire::Finished), in bytes.
-pub const FINISHED_BYTES_MAX: usize = part(ATTEMPT_BYTES_MAX) + 2 * NUMBER + part(DETAIL_BYTES_MAX) + part(part(OUTPUT_BYTES_MAX) + NUMBER)
+pub const FINISHED_BYTES_MAX: usize = part(ATTEMPT_BYTES_MAX)
+    + 2 * NUMBER
+    + part(DETAIL_BYTES_MAX)
+    + part(part(OUTPUT_BYTES_MAX) + NUMBER)
     + part(RESULT_BYTES_MAX)
     + NUMBER
     + LONG_TAG

@@ -14,8 +14,8 @@ use crate::problem::{Code, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Map, Misfire, MisfireAction, On, Priority,
-    RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, Handler, Map, Misfire, MisfireAction, On,
+    Priority, RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::timetable;
 use crate::timing::Timing;

@@ -1,7 +1,7 @@
 //! The JSON of a [`TaskSpec`]: keys in a fixed order, defaults left out.
 
-use punctual_core::time::Millis;
 use punctual_core::limits::MAP_PARALLEL_DEFAULT;
+use punctual_core::time::Millis;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Map, Misfire, Overlap, Priority, RateLimit, Retry,
-    Routing, Shards, TaskSpec, Timeout, Trigger,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, Handler, Map, Misfire, Overlap, Priority, RateLimit,
+    Retry, Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
 

@@ -217,7 +217,10 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.shard_key.is_some(), HAS_SHARD_KEY)
         | flag(links.cause.is_some(), HAS_CAUSE)
         | flag(row.result.is_some(), HAS_RESULT);
-    let further = flag(links.carried > 0, HAS_CARRIED) | flag(links.is_for_worker, IS_FOR_WORKER) | flag(links.again.is_some(), HAS_AGAIN) | flag(links.map.is_some(), HAS_MAP);
+    let further = flag(links.carried > 0, HAS_CARRIED)
+        | flag(links.is_for_worker, IS_FOR_WORKER)
+        | flag(links.again.is_some(), HAS_AGAIN)
+        | flag(links.map.is_some(), HAS_MAP);
     out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));

@@ -175,7 +175,8 @@ impl Scheduler {
         let bytes = progress_mut(&mut live.row).result_bytes + u64::from(items) * 5;
         if bytes > limits::MAP_BYTES_MAX as u64 {
             let most = limits::MAP_BYTES_MAX;
-            let detail = format!("the results of its {items} items have {bytes} bytes, and {most} can be handed on: answer less, or where it is");
+            let detail =
+                format!("the results of its {items} items have {bytes} bytes, and {most} can be handed on: answer less, or where it is");
             return self.end_map(whole, State::Failed, Cause::ResultsTooLarge, Some(detail));
         }
         progress_mut(&mut live.row).phase = MapPhase::Reduce;
@@ -237,8 +238,12 @@ impl Scheduler {
 
     pub(super) fn items_read(&mut self, whole: InstanceId, page: u32, read: PageRead<Arc<str>>) {
         let (Some(mapping), Some(live)) = (self.maps.get_mut(&whole), self.instances.get(&whole)) else { return };
+        let Some(made) = progress(&live.row).filter(|progress| progress.phase == MapPhase::Items).map(|progress| progress.made as usize)
+        else {
+            // Of what was before its partition was read anew.
+            return;
+        };
         mapping.is_reading = false;
-        let made = progress(&live.row).map_or(0, |progress| progress.made) as usize;
         match read {
             // Asked for again with the next housekeeping.
             PageRead::Failed => {}
@@ -256,6 +261,9 @@ impl Scheduler {
 
     pub(super) fn results_read(&mut self, whole: InstanceId, from: Part, read: PageRead<Vec<Option<Arc<str>>>>) {
         let (Some(mapping), Some(live)) = (self.maps.get_mut(&whole), self.instances.get(&whole)) else { return };
+        if progress(&live.row).is_none_or(|progress| progress.phase != MapPhase::Reduce) {
+            return;
+        }
         mapping.is_reading = false;
         let (text, gathered) = &mut mapping.gathered;
         let results = match read {
@@ -268,7 +276,8 @@ impl Scheduler {
         }
         for result in results {
             *gathered += 1;
-            text.push_str(result.as_deref().unwrap_or("null"));
+            // In JSON the ends of lines are blanks.
+            text.extend(result.as_deref().unwrap_or("null").chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
             text.push('\n');
         }
         if *gathered < count(&live.row) {
@@ -293,7 +302,9 @@ impl Scheduler {
         live.row.failures += 1;
         progress_mut(&mut live.row).made = count(&live.row);
         self.mark_instance(whole);
-        for part in unfinished.into_iter().filter(|part| self.instances.get(part).is_some_and(|live| live.row.part.is_reduce())).collect::<Vec<_>>() {
+        for part in
+            unfinished.into_iter().filter(|part| self.instances.get(part).is_some_and(|live| live.row.part.is_reduce())).collect::<Vec<_>>()
+        {
             self.cancel_instance(part, Cause::ParentEnded, None);
         }
     }

@@ -83,7 +83,17 @@ impl Burst {
                 self.begun += 1;
                 let (instance, fence) = (assignment.instance, assignment.fence);
                 let (end, code, detail, output) = (End::Succeeded, None, None, Output::default());
-                Some(ToScheduler::Finished(Report { instance, fence, end, code, detail, output, result: None, items: None, retry_after: None }))
+                Some(ToScheduler::Finished(Report {
+                    instance,
+                    fence,
+                    end,
+                    code,
+                    detail,
+                    output,
+                    result: None,
+                    items: None,
+                    retry_after: None,
+                }))
             }
             ToWorker::Acknowledge { .. } => {
                 self.acknowledged += 1;

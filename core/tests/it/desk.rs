@@ -157,7 +157,17 @@ impl Desk {
     pub(crate) fn end(&mut self, start: &Start) {
         let end = self.ends.get(&*start.task).copied().unwrap_or(End::Succeeded);
         let (instance, fence) = (start.instance, start.fence);
-        let report = Report { instance, fence, end, code: None, detail: None, output: Output::default(), result: None, items: None, retry_after: None };
+        let report = Report {
+            instance,
+            fence,
+            end,
+            code: None,
+            detail: None,
+            output: Output::default(),
+            result: None,
+            items: None,
+            retry_after: None,
+        };
         self.tell(Event::WorkerMessages { connection: start.connection, messages: vec![ToScheduler::Finished(report)] });
     }
 

@@ -281,8 +281,17 @@ fn a_huge_failure_that_is_repeated_ends_its_instance_once() {
     let assignment = bench.running.remove(0);
     let (instance, fence) = (assignment.instance, assignment.fence);
     let detail = Some(Arc::from("x".repeat(limits::DETAIL_BYTES_MAX)));
-    let report =
-        Report { instance, fence, end: End::Failed, code: None, detail, output: Output::default(), retry_after: None, result: None, items: None };
+    let report = Report {
+        instance,
+        fence,
+        end: End::Failed,
+        code: None,
+        detail,
+        output: Output::default(),
+        retry_after: None,
+        result: None,
+        items: None,
+    };
     for _ in 0..3 {
         let messages = vec![ToScheduler::Finished(report.clone())];
         bench.tell(Event::WorkerMessages { connection: bench.connection, messages });

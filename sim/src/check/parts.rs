@@ -81,7 +81,9 @@ fn map_of(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)],
         case.violated(|| format!("instance {whole} has {} items and has made {made}, there are {indices:?}", links.shards));
     }
     // What is listed in the simulated world are the numbers from 0 on.
-    if let Some((record, row)) = items.iter().find(|(_, row)| row.payload.as_deref() != row.part.shard_index().map(|index| index.to_string()).as_deref()) {
+    if let Some((record, row)) =
+        items.iter().find(|(_, row)| row.payload.as_deref() != row.part.shard_index().map(|index| index.to_string()).as_deref())
+    {
         case.violated(|| format!("item {} of instance {whole} is {:?} (record {record})", row.id, row.payload));
     }
     let end_of = |row: &InstanceRow| facts.last_row(row.id).map_or(row.state, |last| last.state);
@@ -105,7 +107,9 @@ fn map_of(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)],
         _ => true,
     };
     if last.state.is_terminal() && (unfinished > 0 || !is_right) {
-        case.violated(|| format!("instance {whole} is {}, {unfinished} parts have not ended, of {made} items all have: {have_all}", last.state.name()));
+        case.violated(|| {
+            format!("instance {whole} is {}, {unfinished} parts have not ended, of {made} items all have: {have_all}", last.state.name())
+        });
     }
 }
 

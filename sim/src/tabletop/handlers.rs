@@ -109,7 +109,14 @@ impl World {
                 (Act::Scripted(run), run.takes, How::ByItself)
             }
         };
-        let running = Running { began: self.began.len(), task_name: assignment.task_name.clone(), answers: self.answers_of(assignment), act, turn: 0, hangs: false };
+        let running = Running {
+            began: self.began.len(),
+            task_name: assignment.task_name.clone(),
+            answers: self.answers_of(assignment),
+            act,
+            turn: 0,
+            hangs: false,
+        };
         self.began.push(Began { at: self.time, worker, life, instance, fence, ended: None });
         self.workers[worker].running.insert((instance, fence), running);
         self.send(takes, Delivery::HandlerEnds(HandlerEnd { worker, life, instance, fence, turn: 0, how }));

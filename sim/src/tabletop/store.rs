@@ -110,7 +110,13 @@ impl Ask {
     }
 
     fn writes(&self) -> bool {
-        !matches!(self.asker, Asker::Replica { command: Command::LoadSnapshot { .. } | Command::ReadInbox { .. } | Command::ReadItems { .. } | Command::ReadResults { .. }, .. })
+        !matches!(
+            self.asker,
+            Asker::Replica {
+                command: Command::LoadSnapshot { .. } | Command::ReadInbox { .. } | Command::ReadItems { .. } | Command::ReadResults { .. },
+                ..
+            }
+        )
     }
 }
 

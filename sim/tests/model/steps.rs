@@ -389,7 +389,8 @@ impl World {
                 let row = self.row(partition, task, at(slot));
                 let (state, version) = (State::ALL[state], Version(version));
                 let part = shard.map_or(FiringPart::WHOLE, FiringPart::shard);
-                let links = Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), hops: 7, ..Links::default() };
+                let links =
+                    Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), hops: 7, ..Links::default() };
                 let links = shard.map(|_| Box::new(links));
                 let key = key.map(|key| TEXTS[key].into());
                 batch.inserts.push(InstanceRow { ordinal, run, part, links, version, state, key, ..row });

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use prost::Message;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::limits::{DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEMS_MAX, MAP_ITEM_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX, SHARD_KEY_BYTES_MAX};
+use punctual_core::limits::{
+    DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX,
+    PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX, SHARD_KEY_BYTES_MAX,
+};
 use punctual_core::limits::{TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX};
 use punctual_core::protocol::{MapRole, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};

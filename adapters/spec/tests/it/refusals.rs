@@ -47,12 +47,12 @@ tasks:
             tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
                 1 to 1000
             tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
-                allowed: description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                allowed: description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
                 did you mean `Asia/Kolkata`?
             tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
-                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
                 give each task a name of its own
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
@@ -76,7 +76,7 @@ tasks:
             tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
                 a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
             tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
-                a map with name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                a map with name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
             tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
                 add `name: ...`
             tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`
@@ -583,6 +583,42 @@ fn shards_are_refused_where_they_make_no_sense() {
                 give each shard a key of its own
             tasks.yaml:6:38: PUN-111 tasks[4].shards: a map where a whole number is wanted
                 digits only, at most 4294967295
+        "#]],
+    );
+}
+
+#[test]
+fn maps_are_refused_where_they_make_no_sense() {
+    check(
+        "tasks:\n\
+         - {name: a, trigger: manual, map: {parallel: 3}, command: x}\n\
+         - {name: b, trigger: manual, map: {list: {command: x}, parallel: 0}, command: x}\n\
+         - {name: c, trigger: manual, map: {list: {command: x}, reduce: {http: 'http://a/'}}, command: x}\n\
+         - {name: d, trigger: manual, map: {list: {command: x}}, shards: 3, command: x}\n\
+         - {name: e, trigger: manual, map: {list: {command: x, handler: y}}, command: x}\n\
+         - {name: f, trigger: manual, map: {list: {}}, command: x}\n\
+         - {name: g, trigger: manual, map: {list: {handler: command}}, command: x}\n\
+         - {name: h, trigger: manual, routing: broadcast, shards: 3, command: x}\n\
+         - {name: i, trigger: manual, map: 3, command: x}\n",
+        expect![[r#"
+            tasks.yaml:2:35: PUN-107 tasks[0].map: nothing lists the items
+                add `list:` with one of command, http, handler
+            tasks.yaml:3:66: PUN-111 tasks[1].map.parallel: 0 is out of range
+                1 to 1000
+            tasks.yaml:4:64: PUN-118 tasks[2].map.reduce: a call can't be given the results
+                reduce with a command or a handler of your own
+            tasks.yaml:5:35: PUN-116 tasks[3].map: a firing is divided in one way: by its items, in shards, or among workers
+                leave out `map`, or `shards` and `strategy: broadcast`
+            tasks.yaml:6:55: PUN-116 tasks[4].map.list: a task runs one thing: it has `command` and `handler`
+                keep one of command, http, handler, or make two tasks
+            tasks.yaml:7:42: PUN-107 tasks[5].map.list: it runs nothing
+                add one of command, http, handler
+            tasks.yaml:8:52: PUN-118 tasks[6].map.list.handler.name: `command` is built in
+                write `command: ...` in place of `handler: ...`
+            tasks.yaml:9:58: PUN-116 tasks[7].shards: what is broadcast has a shard for each worker, and no others
+                leave out `shards`, or take another strategy
+            tasks.yaml:10:35: PUN-108 tasks[8].map: `3` where a map is wanted
+                a map with list, reduce, parallel
         "#]],
     );
 }

@@ -55,10 +55,8 @@ pub(crate) async fn references(session: &mut Session, which: &str) -> Result<Vec
 
 /// What this attempt of an instance wrote.
 pub(crate) async fn output(session: &mut Session, instance: InstanceId, attempt: u32) -> Result<Option<Output>, Failure> {
-    let sql = format!(
-        "SELECT bytes, dropped FROM outputs FORCE INDEX (PRIMARY) WHERE instance = {} AND attempt = {attempt} LIMIT 1",
-        instance.0
-    );
+    let sql =
+        format!("SELECT bytes, dropped FROM outputs FORCE INDEX (PRIMARY) WHERE instance = {} AND attempt = {attempt} LIMIT 1", instance.0);
     let rows = session.rows(sql).await?;
     rows.first().map(|row| Ok(Output { bytes: row.try_get(0)?, dropped: row.try_get(1)? })).transpose()
 }

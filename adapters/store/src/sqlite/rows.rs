@@ -145,8 +145,8 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
-    use punctual_core::instance::{MapPhase, MapProgress};
     use punctual_core::instance::{Cause, Links, Origin, State, Transition};
+    use punctual_core::instance::{MapPhase, MapProgress};
     use rusqlite::Connection;
 
     use super::*;
