@@ -129,7 +129,7 @@ async fn what_lists_writes_a_list_and_what_reduces_reads_the_results() {
     let results = MapRole::Reduce { results: "1\nnull\n3\n".into() };
     let ended =
         run_for_map("command", json!({"shell": "cat $PUNCTUAL_RESULTS > $PUNCTUAL_RESULT; echo ${PUNCTUAL_ITEMS-none}"}), results).await;
-    assert_eq!((ended.result.as_deref(), &*text(&ended.output)), (Some("1\nnull\n3"), "none\n"));
+    assert_eq!((ended.result.as_deref(), text(&ended.output)), (Some("1\nnull\n3"), "none\n"));
 }
 
 #[tokio::test]
