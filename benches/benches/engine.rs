@@ -153,6 +153,7 @@ impl Pair {
                 self.worker.handle_event(Monotonic(self.now), worker::Event::Messages { connection: LINK, messages });
             }
             scheduler::Command::RenewLeases(_) | scheduler::Command::ReleaseLeases { .. } => {}
+            scheduler::Command::ReadItems { .. } | scheduler::Command::ReadResults { .. } => unreachable!("nothing is mapped here"),
             scheduler::Command::Alert(alert) => panic!("{alert:?}"),
             scheduler::Command::Stopped => {}
         }

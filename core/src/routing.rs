@@ -505,7 +505,7 @@ mod tests {
     }
 
     fn needs(routing: Routing) -> Needs {
-        Needs { handler: Arc::from("shell"), routing: Some(Arc::new(routing)) }
+        Needs { handler: Arc::from("shell"), routing: Some(Arc::new(routing)), understands: Understanding::Firings, worker: None }
     }
 
     #[track_caller]
@@ -525,7 +525,18 @@ mod tests {
             needs(Routing { tags: vec![Arc::from("zone=eu")], min_worker_version, ..Routing::default() })
         };
         check(&zone("1"), &[], Err(Nobody::NotConnected));
-        check(&Needs { handler: Arc::from("python"), routing: None }, &[one("a")], Err(Nobody::UnknownHandler));
+        let python = Needs { handler: Arc::from("python"), routing: None, understands: Understanding::Firings, worker: None };
+        check(&python, &[one("a")], Err(Nobody::UnknownHandler));
+        let old = |name, understands| One { traits: WorkerTraits { understands, ..WorkerTraits::default() }, ..one(name) };
+        let shard = Needs { handler: Arc::from("shell"), understands: Understanding::Shards, ..python.clone() };
+        let map = Needs { understands: Understanding::Maps, ..shard.clone() };
+        check(&shard, &[old("a", Understanding::Firings)], Err(Nobody::NoShards));
+        check(&shard, &[old("a", Understanding::Firings), old("b", Understanding::Shards)], Ok(&[1]));
+        check(&map, &[old("a", Understanding::Firings), old("b", Understanding::Shards)], Err(Nobody::NoMaps));
+        check(&map, &[old("b", Understanding::Shards), one("a")], Ok(&[1]));
+        let broadcast = Needs { worker: Some(WorkerId(Arc::from("b"))), ..shard };
+        check(&broadcast, &[one("a")], Err(Nobody::PinnedWorkerAway));
+        check(&broadcast, &[one("a"), one("b")], Ok(&[1]));
         check(&zone("1"), &[one("a"), tagged("b", "zone=us")], Err(Nobody::LacksTags));
         check(&zone("1.5"), &[one("a"), tagged("b", "zone=eu")], Err(Nobody::TooOld));
         check(&zone("1.4"), &[one("a"), tagged("b", "zone=eu")], Ok(&[1]));

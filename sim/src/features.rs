@@ -10,7 +10,8 @@ use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::Millis;
 use punctual_proto::version::{SHARDS_SINCE, understanding};
 use punctual_spec::spec::{
-    After, CircuitBreaker, GroupLimits, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec, Trigger,
+    After, CircuitBreaker, GroupLimits, Handler, Map, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec,
+    Trigger,
 };
 use punctual_spec::timing::{Blackout, Moment, Timing};
 use punctual_spec::workflow::{OnFailure, Rule, Test, When, WorkflowNode};
@@ -79,6 +80,7 @@ pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
         }
         draw_of_task(&mut Draw::new(seed, &format!("swarm features/{index}")), &mut tasks[index], &names[..index]);
         draw_broadcast(&mut Draw::new(seed, &format!("swarm features/broadcast/{index}")), &mut tasks[index]);
+        draw_map(&mut Draw::new(seed, &format!("swarm features/map/{index}")), &mut tasks[index]);
         draw_workflow(&mut Draw::new(seed, &format!("swarm workflows/{index}")), &mut tasks[index]);
     }
 }
@@ -201,7 +203,7 @@ fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
 /// Makes a workflow of a task, of few nodes, each behind some of those before it.
 fn draw_workflow(draw: &mut Draw, task: &mut TaskPlan) {
     let Ok(mut spec) = spec(&task.document) else { return };
-    if !draw.chance(150) || spec.shards != Shards::None {
+    if !draw.chance(150) || spec.shards != Shards::None || spec.map.is_some() {
         return;
     }
     let count = draw.between(2, 8);
@@ -233,6 +235,19 @@ fn draw_broadcast(draw: &mut Draw, task: &mut TaskPlan) {
     spec.shards = Shards::None;
     (spec.routing.strategy, spec.routing.worker) = (RoutingStrategy::Broadcast, None);
     limit(&mut task.handler.takes_ms, SHARD_TAKES_MS);
+    task.document = document(spec);
+}
+
+/// What is mapped over a short list, in place of how it was divided. A stream of its own, for the same reason.
+fn draw_map(draw: &mut Draw, task: &mut TaskPlan) {
+    let Ok(mut spec) = spec(&task.document) else { return };
+    if !draw.chance(80) || spec.routing.strategy == RoutingStrategy::Broadcast {
+        return;
+    }
+    let reduce = draw.chance(600).then(|| spec.handler.clone()).filter(|handler| !matches!(handler, Handler::Http(_)));
+    spec.shards = Shards::None;
+    spec.map = Some(Map { list: spec.handler.clone(), reduce, parallel: draw.between(1, 3) as u32 });
+    limit(&mut task.handler.takes_ms, SHARD_TAKES_MS / 2);
     task.document = document(spec);
 }
 

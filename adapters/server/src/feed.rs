@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_core::batch::Batch;
 use punctual_core::ids::{PartitionId, TaskId};
-use punctual_core::instance::{Cause, InstanceRow, State};
+use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Alert;
 use punctual_driver::ports::{Catalog, Observer, StoreError};
@@ -195,8 +195,11 @@ fn clock_time(row: &InstanceRow) -> String {
     format!("{:<12}", at.split('T').nth(1).unwrap_or(&at).trim_end_matches('Z'))
 }
 
-/// Which shard it is that a line is about, in front of what it says.
+/// Which part it is that a line is about, in front of what it says.
 fn shard_of(row: &InstanceRow) -> String {
+    if row.part.is_list() || row.part.is_reduce() {
+        return if row.part.is_list() { "list: " } else { "reduce: " }.to_owned();
+    }
     let (Some(index), Some(links)) = (row.part.shard_index(), &row.links) else { return String::new() };
     let key = links.shard_key.as_deref().map(|key| format!(", {}", one_line(key))).unwrap_or_default();
     format!("shard {} of {}{key}: ", index + 1, links.shards)
@@ -213,9 +216,12 @@ fn describe(row: &InstanceRow) -> Option<String> {
         begun.map_or(0, |begun| last.at.since(begun.at).0)
     };
     Some(match last.to {
-        State::Running if last.cause == Cause::Divided => {
-            format!("divided into {} shards, fire time {}", row.links.as_ref().map_or(0, |links| links.shards), row.fire_time)
-        }
+        // Its row is written again as its parts end.
+        State::Running if last.cause == Cause::Divided => match row.links.as_deref()? {
+            Links { map: Some(map), .. } if map.phase == MapPhase::List => format!("lists its items, fire time {}", row.fire_time),
+            Links { map: None, shards, .. } if row.failures == 0 => format!("divided into {shards} shards, fire time {}", row.fire_time),
+            _ => return None,
+        },
         State::Created | State::Running => return None,
         State::Waiting => match row.due_at {
             Some(due) => format!("waits until {due}"),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
-use punctual_core::protocol::{Assignment, End};
+use punctual_core::protocol::{Assignment, End, MapRole};
 use punctual_driver::ports::{Ended, Stop, Window};
 use punctual_spec::handler::{CommandConfig, Program};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ use crate::output::{Capture, Shared};
 use crate::process::Leader;
 use crate::result_file::{self, ResultFile, Results};
 use crate::user::{self, RunAs, UserError};
-use crate::{failed, failed_for_good, orphans};
+use crate::{failed, failed_for_good, items, orphans};
 
 /// Bytes that are read of the pipe at once.
 const READ_BYTES: usize = 64 << 10;
@@ -91,6 +91,9 @@ struct Prepared {
     directory: Option<PathBuf>,
     /// Where its result goes; `None`: this machine has no room for one.
     result: Option<ResultFile>,
+    /// Where it lists its items, if it is to; or where it finds the results.
+    of_map: Option<ResultFile>,
+    lists: bool,
     /// For messages.
     program: String,
 }
@@ -152,7 +155,24 @@ impl Prepared {
             .inspect_err(|error| tracing::warn!(%error, "commands get no {}: no folder for it can be made", result_file::RESULT))
             .ok();
         environment.extend(result.iter().map(|file| (result_file::RESULT.into(), file.path().into())));
-        Ok(Prepared { arguments, environment, directory, result, program: shown(&program.to_string_lossy()) })
+        let of_map = match &assignment.map {
+            None => None,
+            Some(role) => {
+                let no_folder = |error: io::Error| failed(format!("no folder can be made for its items or results: {error}"));
+                let file = world.results.place(other_account.as_ref()).await.map_err(no_folder)?;
+                let name = match role {
+                    MapRole::List => items::ITEMS,
+                    MapRole::Reduce { results } => {
+                        file.write(results).await.map_err(no_folder)?;
+                        items::RESULTS
+                    }
+                };
+                environment.push((name.into(), file.path().into()));
+                Some(file)
+            }
+        };
+        let lists = assignment.map == Some(MapRole::List);
+        Ok(Prepared { arguments, environment, directory, result, of_map, lists, program: shown(&program.to_string_lossy()) })
     }
 
     fn start(&self, no_input: bool) -> io::Result<Running> {
@@ -176,6 +196,15 @@ impl Prepared {
 
     /// The end of the program, with its result where it has one.
     fn with_result(&self, ended: Ended) -> Ended {
+        if let Some(file) = self.of_map.as_ref().filter(|_| self.lists && ended.end == End::Succeeded) {
+            let named = |reason: String| format!("can't be taken: its {} {reason}", items::ITEMS);
+            let nothing = || format!("is not there: write a JSON array into the file that {} names", items::ITEMS);
+            let text = file.read_up_to(items::LISTED_BYTES_MAX).map_err(named).and_then(|text| text.ok_or_else(nothing));
+            return match text {
+                Ok(text) => items::listed(ended, Ok(&text)),
+                Err(reason) => items::listed(ended, Err(reason)),
+            };
+        }
         let Some(file) = self.result.as_ref().filter(|_| ended.end == End::Succeeded) else { return ended };
         match file.read() {
             Ok(result) => Ended { result, ..ended },

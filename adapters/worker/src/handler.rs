@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::output::cut_detail;
-use crate::{TaskContext, failed, failed_for_good, stopped_before_start};
+use crate::{TaskContext, failed, failed_for_good, items, stopped_before_start};
 
 /// Why a handler has failed.
 ///
@@ -93,6 +93,14 @@ fn into_ended<R: Serialize>(context: &TaskContext, result: Result<R, HandlerErro
         Err(error) if context.is_cancelled() => (Ended { end: End::Cancelled, ..failed(&error.detail) }, String::new()),
         Err(error) if error.is_permanent => (failed_for_good(&error.detail), String::new()),
         Err(error) => (Ended { retry_after: error.retry_after, ..failed(&error.detail) }, String::new()),
+        Ok(result) if context.lists() => {
+            let text = serde_json::to_string(&result).map_err(|error| format!("can't be written: {error}"));
+            let ended = match &text {
+                Ok(text) => items::listed(succeeded(), Ok(text)),
+                Err(reason) => items::listed(succeeded(), Err(reason.clone())),
+            };
+            (ended, String::new())
+        }
         Ok(result) => match serde_json::to_string(&result) {
             Ok(text) if text == "null" => (succeeded(), String::new()),
             Ok(text) if text.len() <= RESULT_BYTES_MAX => (Ended { result: Some(Arc::from(text.as_str())), ..succeeded() }, text),

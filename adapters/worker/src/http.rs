@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_core::batch::Output;
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
-use punctual_core::protocol::{Assignment, End};
+use punctual_core::protocol::{Assignment, End, MapRole};
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_spec::handler::{HttpConfig, Method, Redirects};
@@ -36,7 +36,7 @@ use reqwest::{Client, Request, Response, Url};
 use tokio::sync::{OnceCell, watch};
 
 use crate::output::Capture;
-use crate::{failed, failed_for_good, http_date};
+use crate::{failed, failed_for_good, http_date, items};
 
 /// Most redirects that a call follows.
 pub const REDIRECTS_MAX: usize = 10;
@@ -108,7 +108,25 @@ pub(crate) async fn run(world: &HttpWorld, assignment: &Assignment, mut stop: wa
     tokio::select! {
         biased;
         () = asked => Ended { end: End::Cancelled, ..failed("the call was broken off; it may have had its effect") },
-        ended = call(world, assignment) => ended,
+        ended = call(world, assignment) => match assignment.map {
+            Some(MapRole::List) if ended.end == End::Succeeded => listed(ended),
+            _ => ended,
+        },
+    }
+}
+
+/// The answer of a call that lists.
+fn listed(ended: Ended) -> Ended {
+    let body = ended.output.bytes.clone();
+    if ended.output.dropped > 0 {
+        return items::listed(
+            ended,
+            Err(format!("has more bytes than are kept of an answer, {}", punctual_core::limits::OUTPUT_BYTES_MAX)),
+        );
+    }
+    match std::str::from_utf8(&body) {
+        Ok(text) => items::listed(ended, Ok(text)),
+        Err(error) => items::listed(ended, Err(format!("is not UTF-8 from byte {} on", error.valid_up_to()))),
     }
 }
 
@@ -249,7 +267,7 @@ async fn take_in(mut response: Response, succeeded: bool) -> Ended {
         }
     };
     let result = if succeeded && is_json { result_of(&output) } else { None };
-    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result, retry_after }
+    Ended { end, code, detail: detail.map(|detail| crate::cut_detail(&detail)), output, result, items: None, retry_after }
 }
 
 /// Whether an answer says that it is JSON: `application/json`, or another type that ends with `+json`.

@@ -41,6 +41,7 @@ mod command;
 mod handler;
 mod http;
 mod http_date;
+mod items;
 mod noop;
 #[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
 pub mod once;

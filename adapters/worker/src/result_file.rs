@@ -151,6 +151,20 @@ impl ResultFile {
 
     /// What the command has written: `None` where that is nothing, or why it can't be taken, in words that follow the file's name.
     pub(crate) fn read(&self) -> Result<Option<Arc<str>>, String> {
+        self.read_up_to(RESULT_BYTES_MAX)
+    }
+
+    /// Puts this there, for the command to read.
+    pub(crate) async fn write(&self, text: &str) -> io::Result<()> {
+        tokio::fs::write(&self.path, text).await?;
+        if self.own_folder.is_some() {
+            chown(&self.path, Some(self.owner), None)?;
+        }
+        Ok(())
+    }
+
+    /// As [`read`](Self::read), with a limit of its own.
+    pub(crate) fn read_up_to(&self, bytes_max: usize) -> Result<Option<Arc<str>>, String> {
         // Neither a link to somewhere else nor a pipe that nobody writes into.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
         let file = match OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(&self.path) {
@@ -164,10 +178,10 @@ impl ResultFile {
         }
         let mut bytes = Vec::new();
         // The line's end doesn't count.
-        file.take(RESULT_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(|error| format!("can't be read: {error}"))?;
+        file.take(bytes_max as u64 + 3).read_to_end(&mut bytes).map_err(|error| format!("can't be read: {error}"))?;
         let bytes = bytes.strip_suffix(b"\n").map_or(&bytes[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
-        if bytes.len() > RESULT_BYTES_MAX {
-            return Err(format!("has {} bytes, and at most {RESULT_BYTES_MAX} can be handed on", data.size()));
+        if bytes.len() > bytes_max {
+            return Err(format!("has {} bytes, and at most {bytes_max} can be handed on", data.size()));
         }
         let text = std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8 from byte {} on", error.valid_up_to()))?;
         Ok((!text.is_empty()).then(|| Arc::from(text)))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_core::batch::Output;
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
 use punctual_core::limits::OUTPUT_BYTES_MAX;
-use punctual_core::protocol::{Assignment, Shard};
+use punctual_core::protocol::{Assignment, MapRole, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Stop, Window, Written};
 use tokio::sync::watch;
@@ -128,6 +128,20 @@ impl TaskContext {
     /// `null` stands for nothing. Results beyond 64 KiB in all have no member. `None`: the task is no workflow.
     pub fn inputs(&self) -> Option<&str> {
         self.assignment.node.as_ref().map(|node| &*node.inputs)
+    }
+
+    /// What the items of a map have answered, for what reduces them: a line each, in their order, as JSON; `null` where an item has answered
+    /// nothing. `None`: this attempt reduces nothing.
+    pub fn results(&self) -> Option<&str> {
+        match &self.assignment.map {
+            Some(MapRole::Reduce { results }) => Some(results),
+            _ => None,
+        }
+    }
+
+    /// Whether it lists the items of a map: what it returns is the list.
+    pub fn lists(&self) -> bool {
+        self.assignment.map == Some(MapRole::List)
     }
 
     /// The payload as it came, JSON; `None`: there is none.

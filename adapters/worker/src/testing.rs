@@ -27,6 +27,8 @@ pub struct Outcome {
     pub output: String,
     /// Its result as JSON, for those that come after it: at most [`RESULT_BYTES_MAX`](punctual_core::limits::RESULT_BYTES_MAX) bytes.
     pub result: Option<String>,
+    /// What it lists, where it was to: each item on a line of its own, as JSON.
+    pub items: Option<String>,
     /// How long the next attempt is to wait at least, where the error said so.
     pub retry_after: Option<Duration>,
 }
@@ -84,6 +86,7 @@ impl Attempt {
             detail: ended.detail.as_deref().map(str::to_owned),
             output: String::from_utf8_lossy(&ended.output.bytes).into_owned(),
             result: ended.result.as_deref().map(str::to_owned),
+            items: ended.items.as_deref().map(str::to_owned),
             retry_after: ended.retry_after.map(|wait| Duration::from_millis(wait.0)),
         }
     }

@@ -238,8 +238,12 @@ impl Scheduler {
 
     pub(super) fn items_read(&mut self, whole: InstanceId, page: u32, read: PageRead<Arc<str>>) {
         let (Some(mapping), Some(live)) = (self.maps.get_mut(&whole), self.instances.get(&whole)) else { return };
+        let Some(made) = progress(&live.row).filter(|progress| progress.phase == MapPhase::Items).map(|progress| progress.made as usize)
+        else {
+            // Of what was before its partition was read anew.
+            return;
+        };
         mapping.is_reading = false;
-        let made = progress(&live.row).map_or(0, |progress| progress.made) as usize;
         match read {
             // Asked for again with the next housekeeping.
             PageRead::Failed => {}
@@ -257,6 +261,9 @@ impl Scheduler {
 
     pub(super) fn results_read(&mut self, whole: InstanceId, from: Part, read: PageRead<Vec<Option<Arc<str>>>>) {
         let (Some(mapping), Some(live)) = (self.maps.get_mut(&whole), self.instances.get(&whole)) else { return };
+        if progress(&live.row).is_none_or(|progress| progress.phase != MapPhase::Reduce) {
+            return;
+        }
         mapping.is_reading = false;
         let (text, gathered) = &mut mapping.gathered;
         let results = match read {
@@ -269,7 +276,8 @@ impl Scheduler {
         }
         for result in results {
             *gathered += 1;
-            text.push_str(result.as_deref().unwrap_or("null"));
+            // In JSON the ends of lines are blanks.
+            text.extend(result.as_deref().unwrap_or("null").chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }));
             text.push('\n');
         }
         if *gathered < count(&live.row) {

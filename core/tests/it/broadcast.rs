@@ -159,7 +159,7 @@ fn a_rerun_goes_to_the_workers_that_have_not_succeeded() {
     world.add_worker();
     world.rerun(world.rows("a")[0].id);
     world.run(10 * SECOND);
-    let again: Vec<_> = shards(&world).into_iter().filter(|row| row.run == 2).map(|row| key(row)).collect();
+    let again: Vec<_> = shards(&world).into_iter().filter(|row| row.run == 2).map(key).collect();
     assert_eq!(again, ["w2"]);
     assert!(world.rows("a").iter().filter(|row| row.run == 2).all(|row| row.state == State::Succeeded));
     world.assert_sound();

@@ -87,7 +87,8 @@ fn map_of(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow)],
         case.violated(|| format!("item {} of instance {whole} is {:?} (record {record})", row.id, row.payload));
     }
     let end_of = |row: &InstanceRow| facts.last_row(row.id).map_or(row.state, |last| last.state);
-    let have_all = items.iter().all(|(_, row)| end_of(row) == State::Succeeded) && made == links.shards;
+    let is_listed = parts.iter().any(|(_, row)| row.part.is_list() && end_of(row) == State::Succeeded);
+    let have_all = is_listed && items.iter().all(|(_, row)| end_of(row) == State::Succeeded) && made == links.shards;
     for (record, row) in parts.iter().filter(|(_, row)| row.part.is_reduce()) {
         let were_all = items.iter().all(|(_, item)| facts.row_at(item.id, record + 1).is_some_and(|item| item.state == State::Succeeded));
         if !were_all || items.len() != links.shards as usize {

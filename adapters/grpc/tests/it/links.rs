@@ -62,6 +62,7 @@ async fn every_kind_of_message_goes_both_ways() {
         detail: Some("fine".into()),
         output: Output { bytes: vec![0, 255, 10], dropped: 9 },
         result: Some("{}".into()),
+        items: None,
         retry_after: Some(Millis(1_500)),
     };
     let upwards = [

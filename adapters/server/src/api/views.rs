@@ -1,7 +1,7 @@
 //! How things look in JSON, the same in the API and in the CLI's `--json`. Ids are text, such as `43-17`.
 
 use punctual_core::batch::Output;
-use punctual_core::instance::{Cause, InstanceRow, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, MapPhase, MapProgress, State, Transition};
 use punctual_core::misfire;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
@@ -46,8 +46,11 @@ pub(crate) fn instance(view: &InstanceView) -> Value {
         "fire_time": row.fire_time.to_string(),
         "run": row.run,
         "shard": shard(row),
-        "shards": links.map(|links| links.shards).filter(|shards| *shards > 0 && row.has_parts()),
+        "shards": links.map(|links| links.shards).filter(|_| row.has_parts() && !row.is_run()),
         "nodes_count": links.map(|links| links.nodes).filter(|nodes| *nodes > 0),
+        "carried_over": links.map(|links| links.carried).filter(|carried| *carried > 0),
+        "map": links.and_then(|links| map(row, links.map.as_deref()?)),
+        "part": part(row),
         "parent": row.parent().map(|id| id.to_string()),
         "caused_by": links.and_then(|links| links.cause).map(|id| id.to_string()),
         "origin": row.origin.name(),
@@ -64,6 +67,31 @@ pub(crate) fn instance(view: &InstanceView) -> Value {
         "created_at": row.created_at().to_string(),
         "ended_at": instant(row.ended_at()),
     })
+}
+
+/// How far a firing has come that is mapped over a list.
+fn map(row: &InstanceRow, progress: &MapProgress) -> Option<Value> {
+    let (phase, items) = (progress.phase, row.links.as_deref()?.shards);
+    Some(json!({
+        "phase": match phase {
+            MapPhase::List => "list",
+            MapPhase::Items => "items",
+            MapPhase::Reduce => "reduce",
+        },
+        "items": (phase != MapPhase::List).then_some(items),
+        "made": progress.made,
+        "failed": row.failures,
+        "result_bytes": progress.result_bytes,
+    }))
+}
+
+/// What an instance does for a firing that is mapped, where it runs no item of it.
+fn part(row: &InstanceRow) -> Option<&'static str> {
+    match row.part {
+        part if part.is_list() => Some("list"),
+        part if part.is_reduce() => Some("reduce"),
+        _ => None,
+    }
 }
 
 /// Which shard an instance is, counted from 0; nothing where it is none.

@@ -186,8 +186,15 @@ fn cut(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// Which part an instance is: `2 of 5, eu` for a shard, counted from 1; `all 5` for what was divided into them, `7 nodes` for a workflow's run.
+/// Which part an instance is: `2 of 5, eu` for a shard or an item, counted from 1; `all 5` for what was divided into them, `7 nodes` for a
+/// workflow's run; `list` and `reduce` for what does that for a map.
 fn part(instance: &Value) -> Option<String> {
+    if let Some(part) = instance["part"].as_str() {
+        return Some(part.to_owned());
+    }
+    if instance["map"]["phase"].as_str() == Some("list") {
+        return Some("all".to_owned());
+    }
     if let Some(shards) = instance["shards"].as_u64() {
         return Some(format!("all {shards}"));
     }
@@ -202,7 +209,16 @@ fn part(instance: &Value) -> Option<String> {
 /// What an instance's shard, or its being divided, means, in a sentence.
 fn part_line(instance: &Value) -> Option<String> {
     let parent = || text(&instance["parent"]);
+    let map = &instance["map"];
+    if let Some(phase) = map["phase"].as_str() {
+        let of = map["items"].as_u64().map(|items| format!(" of {items}")).unwrap_or_default();
+        let (made, failed) = (text(&map["made"]), text(&map["failed"]));
+        return Some(format!("map        {phase}: {made}{of} items begun, {failed} failed\n"));
+    }
     match instance["shards"].as_u64() {
+        Some(shards) if instance["carried_over"].as_u64().is_some() => {
+            Some(format!("shards     {shards}, which run in its place, {} of them carried over\n", text(&instance["carried_over"])))
+        }
         Some(shards) => Some(format!("shards     {shards}, which run in its place\n")),
         None if !instance["nodes_count"].is_null() => None,
         None => part(instance).map(|part| format!("shard      {part}; a part of {}\n", parent())),

@@ -5,6 +5,7 @@ mod chains;
 mod cluster;
 mod dev;
 mod kill9;
+mod parts;
 mod support;
 mod trouble;
 mod workflows;

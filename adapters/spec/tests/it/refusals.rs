@@ -589,6 +589,42 @@ fn shards_are_refused_where_they_make_no_sense() {
 }
 
 #[test]
+fn maps_are_refused_where_they_make_no_sense() {
+    check(
+        "tasks:\n\
+         - {name: a, trigger: manual, map: {parallel: 3}, command: x}\n\
+         - {name: b, trigger: manual, map: {list: {command: x}, parallel: 0}, command: x}\n\
+         - {name: c, trigger: manual, map: {list: {command: x}, reduce: {http: 'http://a/'}}, command: x}\n\
+         - {name: d, trigger: manual, map: {list: {command: x}}, shards: 3, command: x}\n\
+         - {name: e, trigger: manual, map: {list: {command: x, handler: y}}, command: x}\n\
+         - {name: f, trigger: manual, map: {list: {}}, command: x}\n\
+         - {name: g, trigger: manual, map: {list: {handler: command}}, command: x}\n\
+         - {name: h, trigger: manual, routing: broadcast, shards: 3, command: x}\n\
+         - {name: i, trigger: manual, map: 3, command: x}\n",
+        expect![[r#"
+            tasks.yaml:2:35: PUN-107 tasks[0].map: nothing lists the items
+                add `list:` with one of command, http, handler
+            tasks.yaml:3:66: PUN-111 tasks[1].map.parallel: 0 is out of range
+                1 to 1000
+            tasks.yaml:4:64: PUN-118 tasks[2].map.reduce: a call can't be given the results
+                reduce with a command or a handler of your own
+            tasks.yaml:5:35: PUN-116 tasks[3].map: a firing is divided in one way: by its items, in shards, or among workers
+                leave out `map`, or `shards` and `strategy: broadcast`
+            tasks.yaml:6:55: PUN-116 tasks[4].map.list: a task runs one thing: it has `command` and `handler`
+                keep one of command, http, handler, or make two tasks
+            tasks.yaml:7:42: PUN-107 tasks[5].map.list: it runs nothing
+                add one of command, http, handler
+            tasks.yaml:8:52: PUN-118 tasks[6].map.list.handler.name: `command` is built in
+                write `command: ...` in place of `handler: ...`
+            tasks.yaml:9:58: PUN-116 tasks[7].shards: what is broadcast has a shard for each worker, and no others
+                leave out `shards`, or take another strategy
+            tasks.yaml:10:35: PUN-108 tasks[8].map: `3` where a map is wanted
+                a map with list, reduce, parallel
+        "#]],
+    );
+}
+
+#[test]
 fn a_ring_of_tasks_is_shown_where_it_closes() {
     check(
         "tasks:\n\

@@ -152,8 +152,19 @@ fn shards() -> impl Strategy<Value = Shards> {
     ]
 }
 
+fn map_over() -> impl Strategy<Value = Map> {
+    let reduce = option::of(handler().prop_filter("a call can't be given the results", |reduce| !matches!(reduce, Handler::Http(_))));
+    (handler(), reduce, 1_u32..=1_000).prop_map(|(list, reduce, parallel)| Map { list, reduce, parallel })
+}
+
 fn routing() -> impl Strategy<Value = Routing> {
-    let strategies = vec![RoutingStrategy::LeastLoaded, RoutingStrategy::RoundRobin, RoutingStrategy::Random, RoutingStrategy::Hash];
+    let strategies = vec![
+        RoutingStrategy::LeastLoaded,
+        RoutingStrategy::RoundRobin,
+        RoutingStrategy::Random,
+        RoutingStrategy::Hash,
+        RoutingStrategy::Broadcast,
+    ];
     let strategy = prop_oneof![
         prop::sample::select(strategies).prop_map(|strategy| (strategy, None)),
         name().prop_map(|worker| (RoutingStrategy::Pinned, Some(worker))),
@@ -247,18 +258,18 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), nodes()).prop_map(
-        |(trigger, timing, after, shards, nodes)| {
+    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), (nodes(), option::of(map_over()))).prop_map(
+        |(trigger, timing, after, shards, (nodes, map))| {
             let timing = timing_of(&trigger, timing);
             // A workflow is not divided.
-            let shards = if nodes.is_empty() { shards } else { Shards::None };
-            (trigger, timing, after, shards, nodes)
+            let (shards, map) = if nodes.is_empty() { (shards, map) } else { (Shards::None, None) };
+            (trigger, timing, after, shards, (nodes, map))
         },
     );
     (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(
             name,
-            (trigger, timing, after, shards, nodes),
+            (trigger, timing, after, shards, (nodes, map)),
             handler,
             (description, owner, payload),
             (enabled, idempotent, queueing),
@@ -275,7 +286,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
                 timing,
                 // Not after itself, and each once.
                 after: after.into_iter().filter(|after| after.task != name).collect(),
-                shards,
+                map: map.filter(|_| shards == Shards::None && routing.strategy != RoutingStrategy::Broadcast),
+                shards: if routing.strategy == RoutingStrategy::Broadcast { Shards::None } else { shards },
                 nodes,
                 description,
                 owner,

@@ -6,9 +6,10 @@ use punctual_core::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, Messa
 use punctual_core::definition::GroupLimits;
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{Notice, Request};
-use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::rate::RateLimit;
+use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Store};
 
@@ -341,6 +342,45 @@ pub async fn counts_follow_the_states<F: Factory>(factory: &F) {
     counts.retain(|(_, count)| *count > 0);
     counts.sort();
     assert_eq!(counts, [(State::Dispatched, 1), (State::Succeeded, 1)]);
+}
+
+/// The items of a map are output of the firing, a page each; results are those of its parts, in their order.
+pub async fn an_owner_reads_what_was_written_before_page_by_page<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let whole = owner.dispatched(P, T, START);
+    let mut batch = owner.batch();
+    batch.inserts.push(whole.clone());
+    for (attempt, text) in [(1, "1\n2"), (2, "3")] {
+        let output = Output { bytes: text.as_bytes().to_vec(), dropped: 0 };
+        batch.outputs.push(AttemptOutput { instance: whole.id, attempt, output });
+    }
+    // Inserted in another order than theirs; the list and what reduces are no items.
+    let parts = [Part::shard(2), Part::shard(0), Part::WHOLE.and_list(), Part::shard(1), Part::WHOLE.and_reduce()];
+    let parts = parts.map(|part| InstanceRow { part, ..owner.dispatched(P, T, START) });
+    batch.inserts.extend(parts.iter().cloned());
+    // Another run of the same firing.
+    batch.inserts.push(InstanceRow { part: Part::shard(0), run: 2, result: Some("no".into()), ..owner.dispatched(P, T, START) });
+    commit(&store, batch).await;
+    let mut batch = owner.batch();
+    for row in &parts {
+        let mut update = ended(row, State::Succeeded, START);
+        update.row.result = row.part.shard_index().filter(|index| *index != 1).map(|index| format!("result {index}").into());
+        batch.updates.push(update);
+    }
+    commit(&store, batch).await;
+    let page = async |attempt| store.output(whole.id, attempt).await.expect("an answer").map(|output| output.bytes);
+    assert_eq!(page(1).await.as_deref(), Some(&b"1\n2"[..]));
+    assert_eq!((page(2).await.as_deref(), page(3).await), (Some(&b"3"[..]), None));
+    let of = Firings { whole: whole.id, task: T, fire_time: START, ordinal: 0, run: 1 };
+    let results = async |from: u32, limit| {
+        let (from, until) = (Part::shard(from), Part::shard(3));
+        let found = store.results(of, from, until, limit).await.expect("results");
+        found.into_iter().map(|result| result.map(|text| text.to_string())).collect::<Vec<_>>()
+    };
+    let all = [Some("result 0".to_owned()), None, Some("result 2".to_owned())];
+    assert_eq!(results(0, 10).await, all);
+    assert_eq!((results(0, 2).await, results(2, 2).await, results(3, 2).await), (all[..2].to_vec(), all[2..].to_vec(), vec![]));
 }
 
 /// A worker that repeats its report brings nothing new, and no refusal either.

@@ -77,6 +77,7 @@ macro_rules! conformance_tests {
             rows_come_back_as_they_were
             counts_follow_the_states
             an_output_that_is_written_again_takes_the_place_of_the_first
+            an_owner_reads_what_was_written_before_page_by_page
             a_snapshot_has_what_is_live_with_the_definition_it_runs_by
             a_removed_task_leaves_the_snapshot
             slots_of_groups_are_written_with_the_batch_and_read_with_their_partition

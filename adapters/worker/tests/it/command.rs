@@ -3,11 +3,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
-use punctual_core::protocol::{End, Shard};
+use punctual_core::protocol::{End, MapRole, Shard};
 use punctual_driver::ports::{Ended, Stop};
 use serde_json::{Value, json};
 
-use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_on, run_shard, text, until};
+use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_for_map, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 async fn shell(line: &str) -> Ended {
@@ -102,6 +102,34 @@ async fn what_a_program_writes_into_its_result_file_is_its_result() {
     assert_eq!((ended.end, ended.result.as_deref()), (End::Succeeded, Some("x")));
     let ended = shell("echo x > $PUNCTUAL_RESULT; exit 3").await;
     assert_eq!((ended.end, ended.result.as_deref()), (End::Failed, None));
+}
+
+#[tokio::test]
+async fn what_lists_writes_a_list_and_what_reduces_reads_the_results() {
+    for (line, expected) in [
+        (r#"echo '[1, "a b", {"k": 2}]' > $PUNCTUAL_ITEMS"#, Ok("1\n\"a b\"\n{\"k\":2}")),
+        ("echo '[]' > $PUNCTUAL_ITEMS", Ok("")),
+        ("true", Err("PUNCTUAL_ITEMS")),
+        ("echo '{}' > $PUNCTUAL_ITEMS", Err("no JSON array")),
+        ("printf '[\\377]' > $PUNCTUAL_ITEMS", Err("UTF-8")),
+        ("head -c 7000000 /dev/zero > $PUNCTUAL_ITEMS", Err("at most")),
+    ] {
+        let ended = run_for_map("command", json!({"shell": line}), MapRole::List).await;
+        match expected {
+            Ok(items) => assert_eq!((ended.end, ended.items.as_deref()), (End::Succeeded, Some(items)), "{line}"),
+            Err(reason) => {
+                assert_eq!((ended.end, ended.items.as_deref()), (End::FailedForGood, None), "{line}");
+                assert!(ended.detail.as_deref().is_some_and(|detail| detail.contains(reason)), "{line}: {:?}", ended.detail);
+            }
+        }
+    }
+    let failed = run_for_map("command", json!({"shell": "echo '[1]' > $PUNCTUAL_ITEMS; exit 3"}), MapRole::List).await;
+    assert_eq!((failed.end, failed.code, failed.items), (End::Failed, Some(3), None));
+
+    let results = MapRole::Reduce { results: "1\nnull\n3\n".into() };
+    let ended =
+        run_for_map("command", json!({"shell": "cat $PUNCTUAL_RESULTS > $PUNCTUAL_RESULT; echo ${PUNCTUAL_ITEMS-none}"}), results).await;
+    assert_eq!((ended.result.as_deref(), text(&ended.output)), (Some("1\nnull\n3"), "none\n"));
 }
 
 #[tokio::test]

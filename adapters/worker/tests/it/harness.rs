@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId};
-use punctual_core::protocol::{Assignment, Shard};
+use punctual_core::protocol::{Assignment, MapRole, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_worker::{BuiltIn, Options};
@@ -66,6 +66,15 @@ pub(crate) async fn run_on(executor: &BuiltIn, handler: &str, config: Value, pay
 pub(crate) async fn run_shard(handler: &str, config: Value, shard: Shard) -> Ended {
     let mut assignment = assignment(handler, &config, None);
     *Arc::make_mut(&mut assignment) = Assignment { run: 2, shard: Some(shard), ..(*assignment).clone() };
+    let (_stop, receiver) = watch::channel(Stop::No);
+    let running = built_in("m", true).run(assignment, receiver);
+    tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")
+}
+
+/// Runs an attempt of what lists or reduces for a map.
+pub(crate) async fn run_for_map(handler: &str, config: Value, role: MapRole) -> Ended {
+    let mut assignment = assignment(handler, &config, None);
+    *Arc::make_mut(&mut assignment) = Assignment { map: Some(role), ..(*assignment).clone() };
     let (_stop, receiver) = watch::channel(Stop::No);
     let running = built_in("m", true).run(assignment, receiver);
     tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")

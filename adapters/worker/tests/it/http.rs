@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{End, Shard};
+use punctual_core::protocol::{End, MapRole, Shard};
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_worker::REDIRECTS_MAX;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Attempt, DEADLINE, built_in, run, run_on, run_shard, text, until};
+use crate::harness::{Attempt, DEADLINE, built_in, run, run_for_map, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 /// A request as the server saw it.
@@ -132,6 +132,18 @@ async fn a_call_is_made_as_the_task_says() {
     }
     assert!(!request.head.to_ascii_lowercase().contains("punctual-shard"), "{}", request.head);
     assert!(request.header("User-Agent").expect("one").starts_with("punctual/"));
+}
+
+#[tokio::test]
+async fn an_answer_in_json_is_the_list() {
+    for (answer, expected) in [("[1, {\"k\": 2}]", Some("1\n{\"k\":2}")), ("{}", None), ("", None)] {
+        let server = Server::answering("200 OK", answer).await;
+        let ended = run_for_map("http", json!({"url": server.url}), MapRole::List).await;
+        let end = if expected.is_some() { End::Succeeded } else { End::FailedForGood };
+        assert_eq!((ended.end, ended.items.as_deref()), (end, expected), "{answer}: {:?}", ended.detail);
+    }
+    let server = Server::answering("500 Internal Server Error", "[1]").await;
+    assert_eq!(run_for_map("http", json!({"url": server.url}), MapRole::List).await.end, End::Failed);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
-use punctual_core::protocol::End;
+use punctual_core::protocol::{End, MapRole};
 use punctual_driver::ports::Stop;
 use punctual_worker::testing::{Attempt, run};
 use punctual_worker::{Band, BuildError, HandlerError, Shard, TaskContext, TraitsError, Worker};
@@ -38,6 +38,24 @@ async fn a_result_is_handed_on_where_it_fits() {
     let nothing = |_: TaskContext, (): ()| async { Ok::<_, HandlerError>(()) };
     assert_eq!(run(nothing, json!(null)).await.result, None);
     assert_eq!(run(double, json!(u32::MAX)).await.result, None);
+}
+
+#[tokio::test]
+async fn what_a_handler_returns_is_the_list_and_what_reduces_is_given_the_results() {
+    let mut attempt = Attempt::default();
+    attempt.assignment.map = Some(MapRole::List);
+    let lists = |_: TaskContext, (): ()| async { Ok::<_, HandlerError>(["a", "b\nc"]) };
+    let outcome = attempt.run(lists, json!(null)).await;
+    assert_eq!((outcome.end, outcome.items.as_deref(), outcome.result), (End::Succeeded, Some("\"a\"\n\"b\\nc\""), None));
+    let mut attempt = Attempt::default();
+    attempt.assignment.map = Some(MapRole::List);
+    assert_eq!(attempt.run(double, json!(1)).await.end, End::FailedForGood, "a number is no list");
+    let mut attempt = Attempt::default();
+    attempt.assignment.map = Some(MapRole::Reduce { results: "1\n2\n".into() });
+    let sums = |context: TaskContext, (): ()| async move {
+        Ok::<_, HandlerError>(context.results().unwrap_or_default().lines().filter_map(|line| line.parse::<u32>().ok()).sum::<u32>())
+    };
+    assert_eq!(attempt.run(sums, json!(null)).await.result.as_deref(), Some("3"));
 }
 
 #[tokio::test]
