@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backfill::BackfillPlan;
 use crate::batch::Reference;
 use crate::definition::{GroupLimits, TaskDefinition};
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
@@ -57,6 +58,20 @@ pub enum Request {
     Rerun {
         /// Which, and what the new run is to have of it.
         of: Box<Rerun>,
+    },
+    /// Fire times of a task are to be made up for.
+    Backfill {
+        /// Which.
+        plan: Arc<BackfillPlan>,
+    },
+    /// A backfill is to make no more.
+    CancelBackfill {
+        /// Which.
+        backfill: InboxId,
+        /// Its task.
+        task: TaskId,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
     },
     /// An instance is to be cancelled.
     Cancel {

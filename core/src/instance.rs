@@ -168,11 +168,13 @@ pub enum Cause {
     RetryBudgetExhausted,
     /// Somebody asked for it to run once more.
     RerunRequested,
+    /// Somebody had its fire time made up for.
+    Backfilled,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 28] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -200,6 +202,7 @@ impl Cause {
         Cause::NotRetried,
         Cause::RetryBudgetExhausted,
         Cause::RerunRequested,
+        Cause::Backfilled,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -232,6 +235,7 @@ impl Cause {
             Cause::NotRetried => "not_retried",
             Cause::RetryBudgetExhausted => "retry_budget_exhausted",
             Cause::RerunRequested => "rerun_requested",
+            Cause::Backfilled => "backfilled",
         }
     }
 }
@@ -272,11 +276,14 @@ pub enum Origin {
     Chain,
     /// Somebody had an instance run once more.
     Rerun,
+    /// Somebody had its trigger's fire time, long past, made up for.
+    Backfill,
 }
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 5] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun];
+    pub const ALL: [Origin; 6] =
+        [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill];
 
     /// Whether its task's own trigger gave the fire time.
     pub const fn is_own(self) -> bool {
@@ -285,7 +292,7 @@ impl Origin {
 
     /// Whether a person or a program asked for it.
     pub const fn is_by_hand(self) -> bool {
-        matches!(self, Origin::Manual | Origin::Rerun)
+        matches!(self, Origin::Manual | Origin::Rerun | Origin::Backfill)
     }
 
     /// Its name, the same in API, CLI, console and database.
@@ -296,6 +303,7 @@ impl Origin {
             Origin::Manual => "manual",
             Origin::Chain => "chain",
             Origin::Rerun => "rerun",
+            Origin::Backfill => "backfill",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The numbers that stand for enum values in the database. They are written down once and never change their meaning; a new value gets
 //! a new number.
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::definition::ChainOn;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
@@ -76,9 +77,13 @@ coded!(Cause {
     NotRetried = 24,
     RetryBudgetExhausted = 25,
     RerunRequested = 26,
+    Backfilled = 39,
 });
 
-coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4, Backfill = 6 });
+
+// SQL has that of those that run as a literal.
+coded!(BackfillState { Running = 0, Done = 1, Cancelled = 2 });
 
 coded!(ChainOn { Success = 0, Failure = 1, Any = 2 });
 

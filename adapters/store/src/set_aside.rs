@@ -24,6 +24,8 @@ pub(crate) const KIND_CANCEL: u8 = 3;
 pub(crate) const KIND_NOTICE: u8 = 4;
 pub(crate) const KIND_REFERENCES: u8 = 5;
 pub(crate) const KIND_RERUN: u8 = 6;
+pub(crate) const KIND_BACKFILL: u8 = 30;
+pub(crate) const KIND_BACKFILL_CANCEL: u8 = 31;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -172,7 +174,7 @@ pub(crate) fn read_entry<L: Lookup>(
                 None
             }
         },
-        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN if set_aside.holds(entry.task, entry.id) => None,
+        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_BACKFILL | KIND_BACKFILL_CANCEL if set_aside.holds(entry.task, entry.id) => None,
         KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
         KIND_REFERENCES => {
             let references = codec::references(entry.task, &entry.body);
@@ -182,6 +184,15 @@ pub(crate) fn read_entry<L: Lookup>(
         KIND_RERUN => {
             let rerun = codec::rerun(entry.task, &entry.body).map(|of| Request::Rerun { of: Box::new(of) });
             set_aside.unless_malformed(entry.id, rerun)
+        }
+        KIND_BACKFILL => {
+            let plan = codec::backfill(entry.task, &entry.body).map(|plan| Request::Backfill { plan: plan.into() });
+            set_aside.unless_malformed(entry.id, plan)
+        }
+        KIND_BACKFILL_CANCEL => {
+            let task = entry.task;
+            let cancel = codec::backfill_cancel(&entry.body);
+            set_aside.unless_malformed(entry.id, cancel.map(|(backfill, reason)| Request::CancelBackfill { backfill, task, reason }))
         }
         _ => {
             set_aside.entry(entry.id, "its kind is unknown");

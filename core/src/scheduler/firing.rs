@@ -228,6 +228,10 @@ impl Scheduler {
         if firing.origin == Origin::Rerun {
             make_room_for_rerun(&mut policy);
         }
+        if firing.origin == Origin::Backfill {
+            // Bounded by itself: it displaces nobody and is not discarded.
+            policy.blocking = Blocking::Queue { max_queue: u32::MAX };
+        }
         match admit(policy, in_progress, waiting) {
             Admission::Start => {
                 let cause = cause_of(firing.origin);
@@ -235,7 +239,7 @@ impl Scheduler {
                 self.enter_progress(id);
                 Some(id)
             }
-            Admission::Wait if are_keys_full && firing.origin != Origin::Rerun => self.discard(firing, Outcome::QueueFull),
+            Admission::Wait if are_keys_full && !matches!(firing.origin, Origin::Rerun | Origin::Backfill) => self.discard(firing, Outcome::QueueFull),
             Admission::Wait => {
                 probe!("limit.queued");
                 let id = self.insert_waiting(firing);
@@ -535,6 +539,7 @@ pub(super) fn cause_of(origin: Origin) -> Cause {
         Origin::Manual => Cause::Triggered,
         Origin::Chain => Cause::Chained,
         Origin::Rerun => Cause::RerunRequested,
+        Origin::Backfill => Cause::Backfilled,
     }
 }
 

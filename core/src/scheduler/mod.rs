@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, places of limits in `places` and `groups`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
+//! others in `chains`, fire times of the past in `backfills`, shards in `parts`, places of limits in `places` and `groups`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and
 //! budgets of retries in `breakers`, workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
@@ -18,6 +18,7 @@
 
 mod assigning;
 mod attempts;
+mod backfills;
 mod breakers;
 mod chains;
 mod commit;
@@ -54,6 +55,7 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use assigning::WaitingView;
 use attempts::PutOff;
+use backfills::Backfills;
 pub use breakers::BreakerView;
 use breakers::Breakers;
 use chains::References;
@@ -423,6 +425,7 @@ pub struct Scheduler {
     breakers: Breakers,
     /// Groups of tasks whose partition this replica owns.
     groups: Groups,
+    backfills: Backfills,
     /// Cursors of cron tasks, by the wall clock.
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
@@ -470,6 +473,7 @@ impl Scheduler {
             workers: Workers::default(),
             breakers: Breakers::default(),
             groups: Groups::default(),
+            backfills: Backfills::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
@@ -607,10 +611,12 @@ impl Scheduler {
         self.apply_inbox();
         self.open_new_partitions();
         self.fire_due();
+        self.backfills_go_on();
         self.breakers_due();
         self.groups_due();
         self.assign_ready();
         if self.take_up_reports() {
+            self.backfills_go_on();
             self.assign_ready();
         }
         self.read_inbox();

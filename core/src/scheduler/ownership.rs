@@ -474,6 +474,7 @@ impl Scheduler {
             self.take_up_limit(task);
         }
         self.take_up_slots(id, snapshot.slots);
+        self.take_up_backfills(id, snapshot.backfills);
         if is_takeover {
             probe!("takeover.with_attempts_in_flight");
         }
@@ -614,6 +615,7 @@ impl Scheduler {
         self.throttle.forget(id);
         self.breakers.forget(id);
         self.groups.forget(id);
+        self.backfills.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

@@ -181,6 +181,8 @@ impl Scheduler {
             }
             Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
             Request::Notice(_) => unreachable!("taken above"),
+            Request::Backfill { ref plan } => self.backfill(&entry, Arc::clone(plan)),
+            Request::CancelBackfill { backfill, reason, .. } => self.cancel_backfill(backfill, &entry.by, reason.as_deref()),
             Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
             Request::Cancel { instance, reason } => {
                 let detail = by_whom(&entry.by, reason.as_deref());
@@ -316,6 +318,7 @@ impl Scheduler {
             }
         }
         self.disarm_task(id);
+        self.cancel_backfill_of(id);
         // First those that wait: they are not to take the places of the others.
         let of_task = self.tasks[&id].instances.as_ref();
         let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed.iter().copied()).chain(of.in_progress()));
@@ -411,6 +414,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.tell_chained(id);
         self.give_slot_back(id);
+        self.backfilled_one_ended(id);
         if was_created && !waited_for_group {
             self.forget_ready(id);
         }

@@ -345,22 +345,23 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
-/// Two tasks of a group that lets one run and begin now and then.
+/// Three tasks of a group that lets one run at a time, and two begin in four seconds.
 fn group() -> Result<(), String> {
-    let mut world = World::settled(2);
-    for name in ["a", "b"] {
+    let mut world = World::settled(3);
+    world.run(5_000);
+    for name in ["a", "b", "c"] {
         let mut definition = task(name, Trigger::Manual);
         definition.group = Some(Arc::from("group"));
-        let rate = Some(punctual_core::rate::RateLimit { starts: 1, per: Millis(4_000) });
+        let rate = Some(punctual_core::rate::RateLimit { starts: 2, per: Millis(4_000) });
         Arc::make_mut(&mut definition.policies).group = Some(punctual_core::definition::GroupLimits { max_running: Some(1), rate });
         world.define(definition);
-        world.script(name, &[slow(3_000)]);
+        world.script(name, &[slow(1_000)]);
         world.trigger(name, None);
     }
-    world.run(2_500);
+    world.run(1_600);
     let running = world.began.len();
     world.run(15_000);
-    ensure(running == 1 && world.began.len() == 2, "two began at once, or one never did")
+    ensure(running == 1 && world.began.len() == 3, "two began at once, or one never did")
 }
 
 const SCENARIOS: [(Guard, Scenario); 22] = [
@@ -502,6 +503,9 @@ fn every_probe_is_hit() {
     sharded.define(divided);
     sharded.script("divided", &[Run { end: End::Failed, ..Run::default() }]);
     sharded.trigger("divided", None);
+    sharded.run(5_000);
+    // A fire time is made up for.
+    sharded.backfill("divided", &[punctual_core::time::Timestamp(0)], 1);
     sharded.run(5_000);
     // A blackout is passed by.
     crate::timetable::after_a_blackout();

@@ -1,5 +1,6 @@
 //! `inbox.once`, `submit.durable` and `cancel.effective`: what people ask for.
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::inbox::{Notice, ordinal_of};
 use punctual_core::instance::{InstanceRow, Origin, Part};
@@ -71,6 +72,16 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
                 }
                 _ => trigger_without_effect(*id, *task, 1, &mut brought),
             },
+            EntryKind::Backfill { .. } => {
+                let is_there = commit.batch.backfills.iter().any(|write| write.row.id == *id && write.is_new);
+                (!is_there).then(|| "there is no such backfill".to_owned())
+            }
+            // One that has ended stays as it is.
+            EntryKind::BackfillCancel { backfill, .. } => {
+                let written = commit.batch.backfills.iter().find(|write| write.row.id == backfill);
+                let runs_on = written.is_some_and(|write| write.row.state == BackfillState::Running);
+                runs_on.then(|| format!("backfill {backfill} runs on"))
+            }
             EntryKind::Noticed { notice } => slot_without_effect(facts, place, notice),
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } => None,

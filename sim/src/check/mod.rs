@@ -26,6 +26,7 @@
 
 mod accounted;
 mod attempts;
+mod backfills;
 mod chains;
 mod clock;
 mod effects;
@@ -138,6 +139,7 @@ pub const CATALOGUE: &[Property] = &[
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
+    property("backfill.complete", "a backfill has one instance for each of its fire times, in order, a few at once", backfills::complete),
     property("group.held", "no instance of a group begins beyond the group's limit, whoever owns it", groups::held),
     property("group.no_leak", "when all is well again, a group keeps no slot of what has ended", groups::no_leak),
     property("key.held", "no instance starts beyond the limit of its key", groups::key_held),

@@ -424,7 +424,7 @@ impl Database {
         entry
     }
 
-    fn write(&mut self, at: u64, write: Write, what: Option<What>) {
+    pub(crate) fn write(&mut self, at: u64, write: Write, what: Option<What>) {
         let index = self.recorder.len();
         self.data.apply(&write);
         if let Some(what) = what {

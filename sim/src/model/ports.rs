@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
@@ -12,6 +13,7 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
+    Fired,
     Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
     TaskDocument, TaskView, VersionView,
 };
@@ -186,6 +188,34 @@ impl Catalog for ModelStore {
 
     async fn rerun(&self, instance: InstanceId, by: Arc<str>, reason: Option<Arc<str>>, now: Timestamp) -> Result<Submitted, StoreError> {
         Ok(self.at(now, |database, at| database.rerun(at, instance, &by, reason)))
+    }
+
+    async fn fired(&self, task: Arc<str>, from: Timestamp, to: Timestamp) -> Result<Option<Fired>, StoreError> {
+        Ok(self.with(|database, _| database.data().fired(&task, from, to)))
+    }
+
+    async fn backfill(
+        &self,
+        plan: BackfillPlan,
+        after: Option<InboxId>,
+        by: Arc<str>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.backfill(at, &Arc::new(plan), after, &by)))
+    }
+
+    async fn cancel_backfill(
+        &self,
+        backfill: InboxId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.cancel_backfill(at, backfill, &by, reason)))
+    }
+
+    async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {
+        Ok(self.with(|database, _| database.data().backfills_of(task, limit)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

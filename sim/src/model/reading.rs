@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::batch::{Snapshot, TaskRecord};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
@@ -48,6 +49,7 @@ impl Data {
             instances: live.collect(),
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
+            backfills: self.backfills.values().filter(|row| row.partition == partition && row.state == BackfillState::Running).cloned().collect(),
         }
     }
 
@@ -111,6 +113,8 @@ impl Reader<'_> {
             Request::Trigger { task, .. } | Request::ReferencesChanged { task, .. } => {
                 (self.standing(*task) == Standing::Understood).then(|| entry.request.clone())
             }
+            Request::Backfill { plan } => (self.standing(plan.task) == Standing::Understood).then(|| entry.request.clone()),
+            Request::CancelBackfill { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
             Request::Rerun { of } => (self.standing(of.task) == Standing::Understood).then(|| entry.request.clone()),
             Request::Cancel { instance, .. } => {
                 let row = self.data.instances.get(instance);

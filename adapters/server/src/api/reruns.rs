@@ -48,7 +48,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
         Submitted::IsPart { whole } => return Err(ApiError::IsPart { id: instance, whole }),
         Submitted::NotNewest => return Err(ApiError::NotNewest { id: instance }),
         Submitted::NoSuchTask => return Err(ApiError::NoSuchTask { name: of.task_name.to_string() }),
-        Submitted::NoSuchInstance | Submitted::KeyTaken => return Err(ApiError::NoSuchInstance { id }),
+        _ => return Err(ApiError::NoSuchInstance { id }),
     };
     api.signal();
     let (api, of) = (&api, &of);

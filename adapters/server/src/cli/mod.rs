@@ -102,6 +102,8 @@ commands! {
     Cancel(remote::CancelArgs),
     /// Run an instance that has ended once more.
     Rerun(operator::RerunArgs),
+    /// Make fire times of the past up for: one instance for each that has none.
+    Backfill(operator::BackfillArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

@@ -222,7 +222,7 @@ async fn tell_references(session: &mut Session, concerned: &BTreeSet<(u16, u64)>
 }
 
 /// Begins a transaction, asks `before`, takes the turn of those who write entries and asks `in_turn`, in one message. What both answered.
-async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<String>) -> Result<[Answer; 2], Failure> {
+pub(crate) async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<String>) -> Result<[Answer; 2], Failure> {
     let mut sql = format!("START TRANSACTION; {before}; {TAKE_INBOX_TURN}");
     if let Some(in_turn) = in_turn {
         sql.push_str("; ");
@@ -234,16 +234,16 @@ async fn ask_in_turn(session: &mut Session, before: String, in_turn: Option<Stri
 }
 
 /// An entry that somebody asks for.
-struct NewEntry<'a> {
-    partition: PartitionId,
-    by: &'a str,
-    kind: u8,
-    task: Option<TaskId>,
-    body: &'a [u8],
+pub(crate) struct NewEntry<'a> {
+    pub(crate) partition: PartitionId,
+    pub(crate) by: &'a str,
+    pub(crate) kind: u8,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) body: &'a [u8],
 }
 
 /// Writes one entry, and what `with_it` says of it, where `LAST_INSERT_ID()` is its number; ends the transaction. The caller has the turn.
-async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option<String>, now_sql: &str) -> Result<InboxId, Failure> {
+pub(crate) async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option<String>, now_sql: &str) -> Result<InboxId, Failure> {
     let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
     let mut script = statements(sql, [entry], "", |values, entry| {
         let values = values.unsigned(entry.partition.0).expression(now_sql).bytes(entry.by.as_bytes()).unsigned(entry.kind);

@@ -14,12 +14,13 @@ use sqlx::mysql::MySqlRow;
 
 use crate::Decode;
 use crate::codec;
+use crate::mysql::backfills;
 use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
 use crate::set_aside::{
-    Definitions, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER, Lookup, SetAside, StoredEntry,
+    Definitions, KIND_BACKFILL, KIND_BACKFILL_CANCEL, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER, Lookup, SetAside, StoredEntry,
     StoredVersion, read_entry,
 };
 
@@ -38,6 +39,7 @@ pub(crate) async fn snapshot(
     read_tasks(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_slots(session, partition, &mut snapshot).await?;
+    snapshot.backfills = backfills::running(session, partition).await?;
     snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
     Ok(snapshot)
 }
@@ -198,7 +200,7 @@ pub(crate) async fn read_waiting(
     }
     let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
     let entries = inboxes.entries(session, after, limit).await?;
-    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN)) {
+    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_BACKFILL | KIND_BACKFILL_CANCEL)) {
         return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };

@@ -215,13 +215,28 @@ const V2: &[&str] = &[
     ) ENGINE = InnoDB",
 ];
 
-// Slots of groups, by the group's partition, whose owner reads them.
-const V3: &[&str] = &["CREATE TABLE IF NOT EXISTS group_slots (
+// Slots of groups, by the group's partition, whose owner reads them; and backfills, by the inbox entry that asked for them.
+const V3: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS group_slots (
         `partition` SMALLINT UNSIGNED NOT NULL,
         instance BIGINT UNSIGNED NOT NULL,
         body LONGBLOB NOT NULL,
         PRIMARY KEY (`partition`, instance)
-    ) ENGINE = InnoDB"];
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS backfills (
+        id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+        `partition` SMALLINT UNSIGNED NOT NULL,
+        asked_at BIGINT NOT NULL,
+        asked_by VARBINARY(1024) NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        state TINYINT UNSIGNED NOT NULL,
+        made INT UNSIGNED NOT NULL,
+        ended INT UNSIGNED NOT NULL,
+        body LONGBLOB NOT NULL,
+        KEY backfills_by_task (task, id),
+        KEY backfills_running (`partition`, state)
+    ) ENGINE = InnoDB",
+];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

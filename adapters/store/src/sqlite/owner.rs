@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::Decode;
 use crate::codec;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+use crate::sqlite::backfills;
 use crate::sqlite::catalog::references;
 use crate::sqlite::error::malformed;
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, instance_columns, text, unsigned};
@@ -45,6 +46,7 @@ pub(crate) fn snapshot(
 
     snapshot.references = references(&connection, partition, None)?;
 
+    snapshot.backfills = backfills::running(&connection, partition)?;
     let mut slots = connection.prepare_cached("SELECT instance, body FROM group_slots WHERE partition = ?1 ORDER BY instance")?;
     let mut found = slots.query([partition.0])?;
     while let Some(row) = found.next()? {

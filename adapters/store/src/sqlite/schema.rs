@@ -177,7 +177,7 @@ CREATE TABLE task_references (
 CREATE INDEX task_references_by_target ON task_references (target);
 ";
 
-// Slots of groups, by the group's partition, whose owner reads them.
+// Slots of groups, by the group's partition, whose owner reads them; and backfills, by the inbox entry that asked for them.
 const V5: &str = "
 CREATE TABLE group_slots (
     partition INTEGER NOT NULL,
@@ -185,6 +185,20 @@ CREATE TABLE group_slots (
     body BLOB NOT NULL,
     PRIMARY KEY (partition, instance)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE backfills (
+    id INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    by TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    made INTEGER NOT NULL,
+    ended INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX backfills_by_task ON backfills (task, id);
+CREATE INDEX backfills_running ON backfills (partition) WHERE state = 0;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which
