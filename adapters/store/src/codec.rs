@@ -295,7 +295,7 @@ fn put_limits(out: &mut Vec<u8>, limits: &GroupLimits) {
     let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
     out.push(flag(limits.max_running.is_some(), HAS_MAX_RUNNING) | flag(limits.rate.is_some(), HAS_RATE));
     limits.max_running.iter().for_each(|most| put_number(out, u64::from(*most)));
-    for rate in &limits.rate {
+    if let Some(rate) = &limits.rate {
         put_number(out, u64::from(rate.starts));
         put_number(out, rate.per.0);
     }

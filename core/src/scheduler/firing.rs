@@ -14,6 +14,7 @@ use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
+use crate::rate::RateLimit;
 use crate::scheduler::places::{self, TaskInstances};
 use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, monotonic_tick, wall_tick};
 use crate::time::{Millis, Timestamp};
@@ -166,6 +167,8 @@ impl Scheduler {
         }
         let is_all_dropped = plan.caught_up.is_empty() && plan.on_time.is_empty();
         let mut made_up_by = None;
+        let spacing = definition.policies.misfire.rate.filter(|_| plan.caught_up.len() > 1);
+        let mut caught_up_count = 0;
         let caught_up = plan.caught_up.into_iter().map(|fire_time| (fire_time, Origin::CatchUp));
         for (fire_time, origin) in caught_up.chain(plan.on_time.into_iter().map(|fire_time| (fire_time, Origin::Schedule))) {
             if origin == Origin::CatchUp {
@@ -186,6 +189,17 @@ impl Scheduler {
                 links: None,
                 detail: None,
             };
+            if origin == Origin::CatchUp
+                && let Some(RateLimit { starts, per }) = spacing
+            {
+                // So many now, the next ones when that much time has passed: each waits for its own, in the store too.
+                let wait = per.saturating_mul(caught_up_count / u64::from(starts.max(1)));
+                caught_up_count += 1;
+                if wait > Millis::ZERO {
+                    self.fire_later(firing, wait);
+                    continue;
+                }
+            }
             let instance = self.fire(firing);
             made_up_by = made_up_by.or(instance.filter(|_| origin == Origin::CatchUp));
         }
@@ -209,6 +223,19 @@ impl Scheduler {
         if self.tasks[&id].timer.is_none() {
             self.arm_task(id);
         }
+    }
+
+    /// Makes an instance that waits for a time before it is admitted.
+    pub(super) fn fire_later(&mut self, firing: Firing, wait: Millis) -> InstanceId {
+        let (task, cause) = (firing.task, cause_of(firing.origin));
+        let id = self.insert(firing, State::Waiting, cause);
+        let due_at = self.now.wall.saturating_add(wait);
+        self.instances.get_mut(&id).expect("just inserted").row.due_at = Some(due_at);
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.instances.get_or_insert_default().delayed.insert(id);
+        }
+        self.arm_instance(id, wait);
+        id
     }
 
     /// Makes an instance, or puts on record why not.
@@ -400,7 +427,10 @@ impl Scheduler {
     fn delay_elapsed(&mut self, id: InstanceId) {
         let now = self.now.wall;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
-        let (policy, key) = (live.definition.policies.concurrency, live.limit_key);
+        let (mut policy, key) = (live.definition.policies.concurrency, live.limit_key);
+        if live.row.origin == Origin::CatchUp {
+            make_room_for_catch_up(&mut policy, &live.definition);
+        }
         let task = live.row.task;
         let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
         let of_key = of_task.and_then(|of| of.of(key));

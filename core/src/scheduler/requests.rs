@@ -15,7 +15,7 @@ use crate::limit_key::LimitKey;
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
-use crate::scheduler::firing::{self, Firing};
+use crate::scheduler::firing::Firing;
 use crate::scheduler::groups::makes_room;
 use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
@@ -376,12 +376,7 @@ impl Scheduler {
             self.fire(firing);
             return;
         }
-        let cause = firing::cause_of(origin);
-        let instance = self.insert(firing, State::Waiting, cause);
-        self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(self.now.wall.saturating_add(due_in));
-        let task = self.tasks.get_mut(&id).expect("looked up above");
-        task.instances.get_or_insert_default().delayed.insert(instance);
-        self.arm_instance(instance, due_in);
+        self.fire_later(firing, due_in);
     }
 
     /// Cancels an instance: at once where no worker has it, else by asking the worker. One that has ended stays as it is.
@@ -459,10 +454,11 @@ impl Scheduler {
     fn cancel_scheduled_waiting(&mut self, task: TaskId, cause: Cause) {
         self.cancel_waiting(task, None, cause, |origin| !origin.is_by_hand());
         let Some(instances) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
-        let created: Vec<_> = instances.in_progress().collect();
-        for id in created {
+        // Missed fire times that wait to be made up for are in neither.
+        let rest: Vec<_> = instances.in_progress().chain(instances.delayed.iter().copied()).collect();
+        for id in rest {
             let row = &self.instances[&id].row;
-            if row.state == State::Created && !row.origin.is_by_hand() {
+            if matches!(row.state, State::Created | State::Waiting) && !row.origin.is_by_hand() {
                 self.cancel_instance(id, cause, None);
             }
         }

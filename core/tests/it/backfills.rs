@@ -1,12 +1,13 @@
-//! Fire times of the past that are made up for.
+//! Fire times of the past that are made up for: by backfills, and by `fire_all` at a rate.
 
 use std::sync::Arc;
 
 use punctual_core::backfill::BackfillState;
-use punctual_core::definition::{Blocking, TaskDefinition, Trigger};
+use punctual_core::definition::{Blocking, MisfireAction, TaskDefinition, Trigger};
 use punctual_core::ids::InboxId;
 use punctual_core::instance::{Cause, InstanceRow, Origin, State};
-use punctual_core::time::Timestamp;
+use punctual_core::rate::RateLimit;
+use punctual_core::time::{Millis, Timestamp};
 
 use punctual_sim::tabletop::{Run, START, World, task};
 
@@ -115,5 +116,83 @@ fn a_task_has_one_backfill_at_a_time_and_a_removed_one_none() {
     assert_eq!(progress(&world, id).0, BackfillState::Cancelled);
     assert!(world.backfill("t", &hours(3), 1).is_none());
     assert_eq!(world.rows("t").len(), 1);
+    world.assert_sound();
+}
+
+fn spaced(limit: u32) -> TaskDefinition {
+    let mut definition = task("t", punctual_sim::tabletop::every(10));
+    let policies = Arc::make_mut(&mut definition.policies);
+    policies.misfire.action = MisfireAction::FireAll { limit };
+    policies.misfire.rate = Some(RateLimit { starts: 2, per: Millis(8 * SECOND) });
+    policies.concurrency.max_running = 10;
+    definition
+}
+
+/// A world whose task has missed twenty fire times and makes them up for.
+fn after_downtime() -> World {
+    let mut world = World::settled(4);
+    world.define(spaced(20));
+    takes(&mut world, 100);
+    world.run(15 * SECOND);
+    world.crash_replica(0);
+    world.run(300 * SECOND);
+    world.start_replica(0);
+    world.run(15 * SECOND);
+    world
+}
+
+fn caught_up(world: &World) -> Vec<&InstanceRow> {
+    world.rows("t").into_iter().filter(|row| row.origin == Origin::CatchUp).collect()
+}
+
+/// All are on record at once, each with the time at which it begins: the last one's is the end in sight.
+#[test]
+fn what_fire_all_makes_up_for_begins_at_its_rate() {
+    let mut world = after_downtime();
+    assert_eq!(caught_up(&world).len(), 20);
+    let waiting = caught_up(&world).into_iter().filter(|row| row.state == State::Waiting && row.due_at.is_some()).count();
+    assert!(waiting >= 14, "{waiting} still wait");
+    world.run(90 * SECOND);
+    assert!(caught_up(&world).iter().all(|row| row.state == State::Succeeded));
+    let mut begun: Vec<_> = caught_up(&world).iter().map(|row| {
+        let begins = row.transitions.iter().find(|step| step.to == State::Running).expect("it ran");
+        (begins.at, row.fire_time)
+    }).collect();
+    begun.sort_unstable();
+    assert!(begun.iter().map(|(_, fire_time)| fire_time).is_sorted(), "in order: {begun:?}");
+    for stretch in begun.windows(3) {
+        assert!(stretch[2].0.since(stretch[0].0) >= Millis(8 * SECOND - 500), "{stretch:?}");
+    }
+    world.assert_sound();
+}
+
+#[test]
+fn those_that_are_still_to_begin_survive_a_takeover() {
+    let mut world = after_downtime();
+    world.crash_replica(0);
+    world.run(12 * SECOND);
+    world.start_replica(0);
+    world.run(120 * SECOND);
+    let rows = caught_up(&world);
+    assert!(rows.iter().all(|row| row.state == State::Succeeded));
+    let mut times: Vec<_> = rows.iter().map(|row| row.fire_time).collect();
+    times.dedup();
+    assert_eq!(times.len(), rows.len());
+    world.assert_sound();
+}
+
+/// C379: whoever is disabled while it makes up for what it missed begins none of the rest, and they don't come back.
+#[test]
+fn a_disabled_task_begins_none_of_those_that_still_wait() {
+    let mut world = after_downtime();
+    let begun = caught_up(&world).iter().filter(|row| row.state == State::Succeeded).count();
+    world.define(TaskDefinition { enabled: false, ..spaced(20) });
+    world.run(SECOND);
+    let rest = caught_up(&world).iter().filter(|row| row.state == State::Cancelled).count();
+    assert_eq!((begun + rest, rest > 10), (20, true));
+    world.define(spaced(20));
+    world.run(60 * SECOND);
+    assert_eq!(caught_up(&world).iter().filter(|row| row.state == State::Cancelled).count(), rest);
+    assert_eq!(caught_up(&world).len(), 20);
     world.assert_sound();
 }

@@ -766,3 +766,41 @@ fn queueing_and_routing() {
     "#]],
     );
 }
+
+/// The limits of groups are said once, and hold for all tasks of the file.
+#[test]
+fn groups_keys_and_rates_that_make_no_sense_are_refused() {
+    check(
+        "\
+groups:
+  empty: {}
+  none: {max_running: 0}
+  billing: {max_running: 5}
+tasks:
+  - {name: a, trigger: manual, command: x, group: billing, concurrency: {key: customer}}
+  - {name: b, trigger: manual, command: x, group: billing, group_limits: {max_running: 7}}
+  - {name: c, trigger: manual, command: x, group_limits: {max_running: 7}}
+  - {name: d, trigger: manual, command: x, group: ' ', concurrency: {key: /a~2}}
+  - {name: e, trigger: manual, command: x, misfire: {action: skip, rate: {starts: 1, per: 1s}}}
+  - {name: f, trigger: manual, command: x, misfire: {action: fire_all, rate: {starts: 0, per: 1ms}}}
+",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn tasks_get_the_limits_of_their_group() {
+    let text = "\
+groups:
+  billing: {max_running: 5, rate_limit: {starts: 10, per: 1s}}
+defaults: {group: billing}
+tasks:
+  - {name: a, trigger: manual, command: x}
+  - {name: b, trigger: manual, command: x, group: other}
+  - {name: c, trigger: manual, command: x, group: null}
+";
+    let file = read(text).expect("a good file");
+    let of = |index: usize| (file.tasks[index].definition.group.as_deref(), file.tasks[index].definition.policies.group.map(|limits| limits.max_running));
+    assert_eq!((of(0), of(1), of(2)), ((Some("billing"), Some(Some(5))), (Some("other"), None), (None, None)));
+    assert!(file.tasks[0].spec.to_json().ends_with(r#""group":"billing","group_limits":{"max_running":5,"rate_limit":{"starts":10,"per":"1s"}}}"#));
+}

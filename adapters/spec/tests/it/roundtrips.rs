@@ -175,8 +175,13 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     let queueing = (priority, rate(), routing(), group);
     let flags = (any::<bool>(), any::<bool>(), queueing);
     let misfire = prop_oneof![
-        option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline }),
-        option::of(1_u32..200).prop_map(|limit| Misfire { action: MisfireAction::FireAll, limit, deadline: None }),
+        option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline, rate: None }),
+        (option::of(1_u32..200), option::of(1_u32..9)).prop_map(|(limit, starts)| Misfire {
+            action: MisfireAction::FireAll,
+            limit,
+            deadline: None,
+            rate: starts.map(|starts| RateLimit { starts, per: Millis(1_000) }),
+        }),
         Just(Misfire::default()),
     ];
     let concurrency = (1_u32..4, option::of(99_u32..102), option::of("/[a-z~0-1é]{0,5}")).prop_map(|(max_running, max_queue, key)| {

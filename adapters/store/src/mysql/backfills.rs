@@ -8,6 +8,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use crate::codec;
+use crate::codes::Coded;
 use crate::mysql::catalog::{NewEntry, ask_in_turn, write_entry};
 use crate::mysql::error::Failure;
 use crate::mysql::history;
@@ -34,7 +35,7 @@ fn backfill(row: &MySqlRow) -> Result<BackfillRow, Failure> {
 /// Finds the newest backfill of a task, also one that nobody has begun yet.
 fn newest_sql(task: TaskId) -> String {
     format!(
-        "SELECT id, state FROM (SELECT id, state FROM backfills WHERE task = {0}
+        "SELECT id, CAST(state AS UNSIGNED) FROM (SELECT id, state FROM backfills WHERE task = {0}
          UNION ALL SELECT id, 0 FROM inbox WHERE kind = {KIND_BACKFILL} AND task = {0}) b ORDER BY id DESC LIMIT 1",
         task.0
     )
@@ -43,9 +44,7 @@ fn newest_sql(task: TaskId) -> String {
 /// Which one it is, and whether it has ended.
 fn newest(answer: &Answer) -> Result<Option<(InboxId, bool)>, Failure> {
     let Some(row) = answer.rows.first() else { return Ok(None) };
-    // Of a union, the type is the widest one's.
-    let state = row.try_get::<i64, _>(1).or_else(|_| row.try_get::<u64, _>(1).map(u64::cast_signed)).or_else(|_| row.try_get::<i32, _>(1).map(i64::from))?;
-    let is_running = state == i64::from(crate::codes::Coded::code(BackfillState::Running));
+    let is_running = row.try_get::<u64, _>(1)? == u64::from(BackfillState::Running.code());
     Ok(Some((InboxId(row.try_get(0)?), !is_running)))
 }
 
