@@ -47,12 +47,12 @@ tasks:
             tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
                 1 to 1000
             tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
-                allowed: description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                allowed: description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
                 did you mean `Asia/Kolkata`?
             tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
-                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
                 give each task a name of its own
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
@@ -76,7 +76,7 @@ tasks:
             tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
                 a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
             tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
-                a map with name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                a map with name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
                 add `name: ...`
             tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`
@@ -150,11 +150,11 @@ fn a_file_of_another_shape() {
     check(
         "task: []\n",
         expect![[r#"
-        tasks.yaml:1:1: PUN-106: there is no field `task`
-            did you mean `tasks`? Allowed: calendars, defaults, tasks
-        tasks.yaml:1:1: PUN-105: the file has no `tasks:`
-            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
-    "#]],
+            tasks.yaml:1:1: PUN-106: there is no field `task`
+                did you mean `tasks`? Allowed: calendars, groups, defaults, tasks
+            tasks.yaml:1:1: PUN-105: the file has no `tasks:`
+                write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+        "#]],
     );
     check(
         "tasks:\n- {name: a, trigger: manual, command: x}\ndefaults: {owner: me}\n",
@@ -279,7 +279,7 @@ fn wrong_values() {
             tasks.yaml:9:12: PUN-109 tasks[0].misfire: `fire` is not one of the values
                 allowed: fire_once, fire_all, skip; or a map with `action`
             tasks.yaml:10:16: PUN-108 tasks[0].concurrency: `3` where a map is wanted
-                a map with max_running, when_full, max_queue
+                a map with max_running, when_full, max_queue, key
             tasks.yaml:11:25: PUN-111 tasks[0].retry.max_attempts: `-1` where a whole number is wanted
                 digits only, at most 4294967295
             tasks.yaml:11:37: PUN-111 tasks[0].retry.factor: `fast` is not a factor
@@ -784,7 +784,28 @@ tasks:
   - {name: e, trigger: manual, command: x, misfire: {action: skip, rate: {starts: 1, per: 1s}}}
   - {name: f, trigger: manual, command: x, misfire: {action: fire_all, rate: {starts: 0, per: 1ms}}}
 ",
-        expect![[r#""#]],
+        expect![[r#"
+            tasks.yaml:2:10: PUN-145 groups.empty: the group has no limit
+                write `max_running: 5`, or a `rate_limit`, or both
+            tasks.yaml:3:9: PUN-111 groups.none: 0 is out of range
+                1 to 100000
+            tasks.yaml:6:79: PUN-144 tasks[0].concurrency.key: `customer` is no pointer: it doesn't begin with a slash
+                a JSON pointer into the payload, such as /customer/id: a slash before each step, ~1 for a slash in a name
+            tasks.yaml:7:51: PUN-145 tasks[1].group: the group `billing` has other limits here than on line 6
+                write its limits once, under `groups:` at the top of the file, and no `group_limits` with the tasks
+            tasks.yaml:8:58: PUN-145 tasks[2].group_limits: they are limits of a group, and the task is in none
+                add `group: ...`, or leave them out
+            tasks.yaml:9:51: PUN-145 tasks[3].group: it begins or ends with a blank
+                a name of 1 to 128 characters, such as billing
+            tasks.yaml:9:75: PUN-144 tasks[3].concurrency.key: `/a~2` is no pointer: a ~ in it is neither ~0 nor ~1
+                a JSON pointer into the payload, such as /customer/id: a slash before each step, ~1 for a slash in a name
+            tasks.yaml:10:74: PUN-116 tasks[4].misfire.rate: a rate is for `action: fire_all` only
+                leave it out
+            tasks.yaml:11:87: PUN-111 tasks[5].misfire.rate.starts: 0 is out of range
+                1 to 1000000
+            tasks.yaml:11:95: PUN-110 tasks[5].misfire.rate.per: 1ms is out of range
+                100ms to 1h
+        "#]],
     );
 }
 
