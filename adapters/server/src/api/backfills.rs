@@ -30,7 +30,7 @@ enum Order {
     Newest,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asks {
     /// The first instant, such as 2026-11-01T00:00:00Z.
@@ -85,7 +85,9 @@ async fn look<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str, asks: &Asks, re
     let no_task = || ApiError::NoSuchTask { name: name.to_owned() };
     let fired = api.store.fired(Arc::from(name), from, to).await?.filter(|fired| !fired.view.removed).ok_or_else(no_task)?;
     let definition = punctual_spec::decode(&fired.view.document, &api.zones)
-        .map_err(|problem| ApiError::BackfillRange { problem: format!("this program can't read the task: {problem}") })?;
+        .map_err(|findings| ApiError::BackfillRange {
+            problem: format!("this program can't read the task: {}", findings.first().map(ToString::to_string).unwrap_or_default()),
+        })?;
     // What its cursor has not come to, the task fires by itself.
     let until = fired.view.next_fire.unwrap_or(api.clock.now().wall).min(to);
     let all = fire_times_in(&definition.trigger, fired.view.next_fire, from, until).map_err(|problem| match problem {
