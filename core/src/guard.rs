@@ -63,11 +63,13 @@ pub enum Guard {
     RerunsWait,
     /// A group of tasks has no more slots than its limit.
     GroupLimit,
+    /// A band that has had its turn waits for the others.
+    BandsTakeTurns,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 28] = [
+    pub const ALL: [Guard; 29] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -96,6 +98,7 @@ impl Guard {
         Guard::BreakerHolds,
         Guard::RerunsWait,
         Guard::GroupLimit,
+        Guard::BandsTakeTurns,
     ];
 }
 

@@ -1,6 +1,6 @@
 //! Each guard, switched off, makes something fail that holds with it, and it was hit.
 
-use punctual_core::definition::{Blocking, Chain, ChainOn, MisfireAction, Sharding, TaskDefinition, Trigger};
+use punctual_core::definition::{Band, Blocking, Chain, ChainOn, MisfireAction, Sharding, TaskDefinition, Trigger};
 use punctual_core::guard::{self, Guard};
 use punctual_core::ids::Fence;
 use punctual_core::instance::State;
@@ -364,7 +364,22 @@ fn group() -> Result<(), String> {
     ensure(running == 1 && world.began.len() == 3, "two began at once, or one never did")
 }
 
-const SCENARIOS: [(Guard, Scenario); 22] = [
+/// One worker, and more urgent work than it can do.
+fn mixed_bands() -> Result<(), String> {
+    let mut world = World::settled(1);
+    for (name, band) in [("urgent", Band::Urgent), ("low", Band::Low)] {
+        let mut definition = task(name, every(1));
+        definition.band = band;
+        Arc::make_mut(&mut definition.policies).concurrency.max_running = 50;
+        world.define(definition);
+        world.script(name, &[slow(10_000)]);
+    }
+    world.run(600_000);
+    let low = world.rows("low").iter().filter(|row| row.attempt > 0).count();
+    ensure(low * 25 >= world.began.len(), "low work does not have its share")
+}
+
+const SCENARIOS: [(Guard, Scenario); 23] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -387,6 +402,7 @@ const SCENARIOS: [(Guard, Scenario); 22] = [
     (Guard::BreakerHolds, open_breaker),
     (Guard::RerunsWait, full_queue),
     (Guard::GroupLimit, group),
+    (Guard::BandsTakeTurns, mixed_bands),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.

@@ -133,6 +133,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
     row(Core(Guard::RateLimit), &["rate.held"]).known(50),
     row(Core(Guard::GroupLimit), &["group.held"]),
+    row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

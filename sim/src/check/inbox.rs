@@ -134,17 +134,27 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
 /// A question for a slot makes one, a grant is in the row of an instance that has not ended, and what is given back is gone.
 fn slot_without_effect(facts: &Facts<'_>, place: usize, notice: &Notice) -> Option<String> {
     let commit = &facts.commits[place];
+    let applied = || commit.batch.applied.iter().filter_map(|id| facts.entry_at(*id, commit.record));
+    let is_there = |is_it: &dyn Fn(&Notice) -> bool| {
+        applied().any(|entry| if let EntryKind::Noticed { notice } = entry.kind { is_it(notice) } else { false })
+    };
+    let gives_back = |notice: &Notice, of: InstanceId| matches!(notice, Notice::GroupRelease { instance, .. } if *instance == of);
+    let asks = |notice: &Notice, of: InstanceId| matches!(notice, Notice::GroupAsk { instance, .. } if *instance == of);
     let written = |instance: &InstanceId| commit.batch.slots.iter().rev().find(|write| write.instance == *instance);
     match notice {
         Notice::Chained { .. } => None,
-        // One that was given back in the same batch is gone.
-        Notice::GroupAsk { instance, .. } if written(instance).is_none() => Some(format!("instance {instance} has no slot")),
+        // One that is given back in the same batch was never written.
+        Notice::GroupAsk { instance, .. } if written(instance).is_none() && !is_there(&|other| gives_back(other, *instance)) => {
+            Some(format!("instance {instance} has no slot"))
+        }
         Notice::GroupGrant { instance, .. } => {
             let row = facts.row_at(*instance, commit.record).filter(|row| !row.state.is_terminal())?;
             let is_granted = row.links.as_ref().and_then(|links| links.slot.as_ref()).is_some_and(|slot| slot.is_granted);
             (!is_granted).then(|| format!("instance {instance} doesn't have the slot that it was granted"))
         }
-        Notice::GroupRelease { instance, .. } if written(instance).is_none_or(|write| write.slot.is_some()) => {
+        Notice::GroupRelease { instance, .. }
+            if written(instance).map_or_else(|| !is_there(&|other| asks(other, *instance)), |write| write.slot.is_some()) =>
+        {
             Some(format!("instance {instance} still has its slot"))
         }
         Notice::GroupAsk { .. } | Notice::GroupRelease { .. } => None,

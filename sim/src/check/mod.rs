@@ -22,7 +22,7 @@
 //!
 //! # What is to come
 //!
-//! With their features: `priority.no_starvation`, `dag.parents_first`, `dag.counter_exact`.
+//! With their features: `dag.parents_first`, `dag.counter_exact`.
 
 mod accounted;
 mod attempts;
@@ -44,6 +44,7 @@ mod results;
 mod retries;
 mod rows;
 mod series;
+mod starvation;
 mod stuck;
 
 use std::fmt;
@@ -143,6 +144,7 @@ pub const CATALOGUE: &[Property] = &[
     property("group.held", "no instance of a group begins beyond the group's limit, whoever owns it", groups::held),
     property("group.no_leak", "when all is well again, a group keeps no slot of what has ended", groups::no_leak),
     property("key.held", "no instance starts beyond the limit of its key", groups::key_held),
+    property("priority.no_starvation", "no instance is passed over by other bands for longer than their weights say", starvation::none),
     property("route.fits", "a handler begins on a worker that has what its task asks for", queueing::fits),
     property("misfire.by_policy", "what becomes of missed fire times is what the policy says", misfires::by_policy),
     property("heal.converges", "when all is well again, everything comes to its end", stuck::converges),

@@ -43,7 +43,7 @@ pub(crate) struct BackfillArgs {
     #[command(subcommand)]
     which: Option<BackfillCommand>,
     #[command(flatten)]
-    ask: Option<BackfillAskArgs>,
+    ask: BackfillAskArgs,
 }
 
 #[derive(clap::Subcommand, Debug)]
@@ -58,13 +58,13 @@ enum BackfillCommand {
 pub(crate) struct BackfillAskArgs {
     /// The task
     #[arg(required = true)]
-    task: String,
+    task: Option<String>,
     /// The first instant, such as 2026-11-01T00:00:00Z
     #[arg(long, required = true)]
-    from: String,
+    from: Option<String>,
     /// The instant behind the last
     #[arg(long, required = true)]
-    to: String,
+    to: Option<String>,
     /// Only list the fire times
     #[arg(long)]
     dry_run: bool,
@@ -105,14 +105,10 @@ pub(crate) struct BackfillCancelArgs {
 
 impl BackfillArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        match (self.which, self.ask) {
-            (Some(BackfillCommand::List(args)), _) => args.run(output),
-            (Some(BackfillCommand::Cancel(args)), _) => args.run(output),
-            (None, Some(args)) => args.run(output),
-            (None, None) => {
-                output.remark(format_args!("name a task, --from and --to; see `punctual backfill --help`"));
-                Exit::Refused
-            }
+        match self.which {
+            Some(BackfillCommand::List(args)) => args.run(output),
+            Some(BackfillCommand::Cancel(args)) => args.run(output),
+            None => self.ask.run(output),
         }
     }
 }
@@ -130,7 +126,7 @@ impl BackfillAskArgs {
             "from": self.from, "to": self.to, "order": self.order, "concurrency": self.concurrency, "again": self.again,
             "dry_run": self.dry_run, "reason": self.reason, "by": user(),
         });
-        let path = ["tasks", &self.task, "backfills"];
+        let path = ["tasks", self.task.as_deref().unwrap_or_default(), "backfills"];
         let mut answer = client.post(&path, None, &body).await?;
         if !self.dry_run {
             return Ok(match self.api.json {
