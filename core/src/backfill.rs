@@ -108,12 +108,7 @@ pub enum RangeProblem {
 /// # Errors
 ///
 /// [`RangeProblem`].
-pub fn fire_times_in(
-    trigger: &Trigger,
-    cursor: Option<Timestamp>,
-    from: Timestamp,
-    to: Timestamp,
-) -> Result<Vec<Timestamp>, RangeProblem> {
+pub fn fire_times_in(trigger: &Trigger, cursor: Option<Timestamp>, from: Timestamp, to: Timestamp) -> Result<Vec<Timestamp>, RangeProblem> {
     let before = Timestamp(from.0.saturating_sub(1));
     match trigger {
         Trigger::Cron(schedule) => collect(to, |after| schedule.next_after(after.unwrap_or(before))),

@@ -282,8 +282,7 @@ pub enum Origin {
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 6] =
-        [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill];
+    pub const ALL: [Origin; 6] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill];
 
     /// Whether its task's own trigger gave the fire time.
     pub const fn is_own(self) -> bool {

@@ -81,7 +81,9 @@ pub(crate) fn answer_of(done: Result<Submitted, Failed>) -> Answer {
         Ok(Submitted::StillRuns) => Answer::Refused(Arc::from("the instance has not ended")),
         Ok(Submitted::IsPart { .. }) => Answer::Refused(Arc::from("the instance is a part of another one")),
         Ok(Submitted::NotNewest) => Answer::Refused(Arc::from("the instance was run again before")),
-        Ok(Submitted::BackfillRuns { .. } | Submitted::Outdated) => Answer::Refused(Arc::from("a backfill of the task runs, or has run since")),
+        Ok(Submitted::BackfillRuns { .. } | Submitted::Outdated) => {
+            Answer::Refused(Arc::from("a backfill of the task runs, or has run since"))
+        }
         Ok(Submitted::NoSuchBackfill) => Answer::Refused(Arc::from("there is no such backfill")),
         Err(Failed::Aborted) => Answer::Refused(Arc::from("the transaction was rolled back")),
         Err(Failed::Full) => Answer::Refused(Arc::from("the database is full")),

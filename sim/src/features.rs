@@ -9,7 +9,8 @@ use std::sync::Arc;
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::Millis;
 use punctual_spec::spec::{
-    After, CircuitBreaker, GroupLimits, MisfireAction, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec, Trigger,
+    After, CircuitBreaker, GroupLimits, MisfireAction, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec,
+    Trigger,
 };
 use punctual_spec::timing::{Blackout, Moment, Timing};
 

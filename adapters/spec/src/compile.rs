@@ -26,7 +26,8 @@ use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
-    self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger, WhenFull,
+    self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger,
+    WhenFull,
 };
 use crate::timetable;
 use crate::zones::{ZoneError, Zones};

@@ -8,14 +8,14 @@ use punctual_core::limits as core_limits;
 use crate::choice::Choice;
 use crate::fields;
 use crate::handler::{CommandConfig, HttpConfig, Method, NOOP, Program, Redirects};
-use crate::node::{Entry, Kind, Node, Place};
 use crate::limits::GROUPS_MAX;
+use crate::node::{Entry, Kind, Node, Place};
 use crate::problem::{Code, Finding, Step, one_of, quoted};
 use crate::read::Cursor;
 use crate::rehearsal::Rehearsal;
 use crate::spec::{
-    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, GroupLimits, Handler, Misfire, MisfireAction, On, Priority,
-    RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
+    After, Backoff, Band, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Factor, GroupLimits, Handler, Misfire, MisfireAction,
+    On, Priority, RateLimit, Retry, RetryBudget, RetryOn, Routing, RoutingStrategy, Shards, TaskSpec, Timeout, Trigger, WhenFull,
 };
 use crate::timetable;
 use crate::timing::Timing;

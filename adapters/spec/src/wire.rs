@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration;
 use crate::handler::{CommandConfig, HttpConfig};
 use crate::spec::{
-    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Misfire, Overlap, Priority, RateLimit, Retry,
-    Routing, Shards, TaskSpec, Timeout, Trigger,
+    After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Misfire, Overlap, Priority,
+    RateLimit, Retry, Routing, Shards, TaskSpec, Timeout, Trigger,
 };
 use crate::timing::{Blackout, Days, Moment, Timing};
 

@@ -112,7 +112,8 @@ impl Scheduler {
     /// Makes as many instances as backfills may have, as far as there is room, and ends those that are done.
     pub(super) fn backfills_go_on(&mut self) {
         while let Some(id) = self.backfills.to_go_on.first().copied() {
-            let Some(running) = self.backfills.running.get_mut(&id).filter(|running| self.partitions[usize::from(running.row.partition.0)].is_owned())
+            let Some(running) =
+                self.backfills.running.get_mut(&id).filter(|running| self.partitions[usize::from(running.row.partition.0)].is_owned())
             else {
                 // Its partition is to be handed over: the next owner goes on.
                 self.backfills.to_go_on.remove(&id);

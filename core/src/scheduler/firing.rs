@@ -241,9 +241,12 @@ impl Scheduler {
     /// Makes an instance, or puts on record why not.
     pub(super) fn fire(&mut self, firing: Firing) -> Option<InstanceId> {
         let task = self.tasks.get(&firing.task)?;
-        let key = task.definition.policies.limit_key.as_deref().map(|pointer| {
-            LimitKey::of(pointer, firing.payload.as_deref().or(firing.definition.payload.as_deref()))
-        });
+        let key = task
+            .definition
+            .policies
+            .limit_key
+            .as_deref()
+            .map(|pointer| LimitKey::of(pointer, firing.payload.as_deref().or(firing.definition.payload.as_deref())));
         let of_task = task.instances.as_deref();
         let of_key = of_task.and_then(|of| of.of(key));
         let (in_progress, waiting) = of_key.map_or((0, 0), |of| (of.in_progress.len(), of.waiting.len()));
@@ -266,7 +269,9 @@ impl Scheduler {
                 self.enter_progress(id);
                 Some(id)
             }
-            Admission::Wait if are_keys_full && !matches!(firing.origin, Origin::Rerun | Origin::Backfill) => self.discard(firing, Outcome::QueueFull),
+            Admission::Wait if are_keys_full && !matches!(firing.origin, Origin::Rerun | Origin::Backfill) => {
+                self.discard(firing, Outcome::QueueFull)
+            }
             Admission::Wait => {
                 probe!("limit.queued");
                 let id = self.insert_waiting(firing);

@@ -115,11 +115,8 @@ impl Scheduler {
     /// The groups whose partitions this replica owns and that have slots, by name.
     pub fn groups(&self) -> Vec<GroupView> {
         let groups = self.groups.by_name.iter().filter(|(_, group)| group.granted > 0 || !group.waiting.is_empty());
-        let view = |(name, group): (&Arc<str>, &Group)| GroupView {
-            group: name.clone(),
-            running: group.granted,
-            waiting: group.waiting.len(),
-        };
+        let view =
+            |(name, group): (&Arc<str>, &Group)| GroupView { group: name.clone(), running: group.granted, waiting: group.waiting.len() };
         groups.map(view).collect()
     }
 

@@ -134,7 +134,8 @@ impl Scheduler {
         }
         // A memory that is full of instances which wait for their groups would wait for ever.
         while self.has_room_to_write()
-            && let Some(index) = self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
+            && let Some(index) =
+                self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
             && let Some(entry) = self.inbox.backlog.remove(index)
         {
             self.apply_and_remove(entry);

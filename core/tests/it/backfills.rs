@@ -154,10 +154,13 @@ fn what_fire_all_makes_up_for_begins_at_its_rate() {
     assert!(waiting >= 14, "{waiting} still wait");
     world.run(90 * SECOND);
     assert!(caught_up(&world).iter().all(|row| row.state == State::Succeeded));
-    let mut begun: Vec<_> = caught_up(&world).iter().map(|row| {
-        let begins = row.transitions.iter().find(|step| step.to == State::Running).expect("it ran");
-        (begins.at, row.fire_time)
-    }).collect();
+    let mut begun: Vec<_> = caught_up(&world)
+        .iter()
+        .map(|row| {
+            let begins = row.transitions.iter().find(|step| step.to == State::Running).expect("it ran");
+            (begins.at, row.fire_time)
+        })
+        .collect();
     begun.sort_unstable();
     assert!(begun.iter().map(|(_, fire_time)| fire_time).is_sorted(), "in order: {begun:?}");
     for stretch in begun.windows(3) {

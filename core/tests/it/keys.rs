@@ -20,7 +20,8 @@ fn keyed(blocking: Blocking) -> TaskDefinition {
 }
 
 fn submit(world: &mut World, customers: &[&str]) {
-    let payload = |customer: &&str| Submission { payload: Some(Arc::from(format!("{{\"customer\":{customer}}}"))), ..Submission::default() };
+    let payload =
+        |customer: &&str| Submission { payload: Some(Arc::from(format!("{{\"customer\":{customer}}}"))), ..Submission::default() };
     world.submit("t", customers.iter().map(payload).collect());
 }
 
@@ -50,7 +51,11 @@ fn each_value_has_a_limit_and_a_queue_of_its_own() {
     assert_eq!(states(&world)["1"], [Running, Waiting, Skipped], "one runs, one waits, one finds the queue full");
     assert_eq!(states(&world)["2"], [Running], "another value doesn't wait");
     assert_eq!(states(&world)["\"1\""], [Running], "a text is no number");
-    assert_eq!((&states(&world)["null"][..], &states(&world)["none"][..]), (&[Running, Waiting][..], &[Skipped][..]), "what has none shares");
+    assert_eq!(
+        (&states(&world)["null"][..], &states(&world)["none"][..]),
+        (&[Running, Waiting][..], &[Skipped][..]),
+        "what has none shares"
+    );
     let waiting = world.rows("t").into_iter().find(|row| row.state == Waiting).expect("one waits");
     let detail = waiting.transitions[0].detail.as_deref().unwrap_or_default();
     assert!(detail.ends_with("; /customer = 1"), "it says for which key: {detail}");
@@ -100,7 +105,8 @@ fn queues_survive_a_takeover() {
     assert!(world.rows("t").iter().all(|row| row.state == State::Succeeded));
     let mut of_one: Vec<_> = world.rows("t").into_iter().filter(|row| row.payload.as_deref() == Some("{\"customer\":1}")).collect();
     of_one.sort_by_key(|row| row.id);
-    let begun: Vec<_> = of_one.iter().map(|row| row.transitions.iter().find(|step| step.to == State::Running).map(|step| step.at)).collect();
+    let begun: Vec<_> =
+        of_one.iter().map(|row| row.transitions.iter().find(|step| step.to == State::Running).map(|step| step.at)).collect();
     assert!(begun.is_sorted(), "first in, first out: {begun:?}");
     world.assert_sound();
 }

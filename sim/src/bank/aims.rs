@@ -120,7 +120,11 @@ impl Aim {
                     let Some(document) = task.document.as_object_mut() else { continue };
                     let (name, handler) = (document["name"].clone(), document["handler"].clone());
                     document.clear();
-                    document.extend([("name".into(), name), ("handler".into(), handler), ("trigger".into(), json!({ "fixed_rate": "500ms" }))]);
+                    document.extend([
+                        ("name".into(), name),
+                        ("handler".into(), handler),
+                        ("trigger".into(), json!({ "fixed_rate": "500ms" })),
+                    ]);
                     document.insert("concurrency".into(), json!({ "max_running": 20, "max_queue": 20 }));
                     if bands[index % bands.len()] != "normal" {
                         document.insert("priority".into(), json!(bands[index % bands.len()]));

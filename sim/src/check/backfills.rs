@@ -27,7 +27,9 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
         let planned = row.plan.fire_times.iter().take(row.made as usize);
         if !made.iter().map(|made| &made.fire_time).eq(planned) {
             let (made, count) = (made.len(), row.made);
-            case.violated(|| format!("backfill {id} says that it has made {count} instances, and has made {made}, or others (record {record})"));
+            case.violated(|| {
+                format!("backfill {id} says that it has made {count} instances, and has made {made}, or others (record {record})")
+            });
             continue;
         }
         let unfinished = made.iter().filter(|made| facts.last_row(made.id).is_none_or(|last| !last.state.is_terminal())).count();

@@ -291,7 +291,8 @@ impl<'a> Facts<'a> {
             if let EntryKind::Submitted { task, .. }
             | EntryKind::ReferencesChanged { task }
             | EntryKind::Backfill { task }
-            | EntryKind::BackfillCancel { task, .. } = self.entries[index].kind {
+            | EntryKind::BackfillCancel { task, .. } = self.entries[index].kind
+            {
                 self.entries[index].partition = self.partition_of(task);
             }
         }

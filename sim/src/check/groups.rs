@@ -121,9 +121,7 @@ fn groups<'a>(facts: &Facts<'a>) -> BTreeMap<TaskId, (&'a str, GroupLimits)> {
             }
         }
         let one = said.first().and_then(|first| Some((first.group.as_deref()?, first.policies.group?)));
-        let same = |other: &&punctual_core::definition::TaskDefinition| {
-            one == other.group.as_deref().zip(other.policies.group)
-        };
+        let same = |other: &&punctual_core::definition::TaskDefinition| one == other.group.as_deref().zip(other.policies.group);
         if let Some(one) = one.filter(|_| said.len() == task.edits.len() && said.iter().all(same)) {
             of_tasks.insert(task.id, one);
         }

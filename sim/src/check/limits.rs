@@ -53,7 +53,9 @@ fn changes(facts: &Facts<'_>) -> Vec<Change> {
     let keyed: BTreeSet<TaskId> = facts.tasks.iter().filter(|task| has_key(task)).map(|task| task.id).collect();
     let is_in_progress = |version: &RowVersion<'_>| i64::from(version.row.state.is_in_progress());
     // What an instance was divided into counts with it, as one.
-    for (index, version) in facts.versions.iter().enumerate().filter(|(_, version)| version.row.part == Part::WHOLE && !keyed.contains(&version.row.task)) {
+    for (index, version) in
+        facts.versions.iter().enumerate().filter(|(_, version)| version.row.part == Part::WHOLE && !keyed.contains(&version.row.task))
+    {
         let before = version.before.map_or(0, |before| is_in_progress(&facts.versions[before]));
         let change = is_in_progress(version) - before;
         if change == 0 {

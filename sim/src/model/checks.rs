@@ -114,7 +114,14 @@ impl Data {
         let entries = batch.applied.iter().filter_map(|id| Some(self.inbox.get(id)?.partition));
         let messages = batch.messages.iter().map(|message| message.from);
         let slots = batch.slots.iter().map(|write| write.partition).chain(batch.backfills.iter().map(|write| write.row.partition));
-        match instances.chain(tasks).chain(outputs).chain(messages).chain(slots).chain(entries).find(|partition| !covered.contains(partition)) {
+        match instances
+            .chain(tasks)
+            .chain(outputs)
+            .chain(messages)
+            .chain(slots)
+            .chain(entries)
+            .find(|partition| !covered.contains(partition))
+        {
             Some(partition) => Err(format!("something is of partition {partition}, whose lease is not among the batch's")),
             None => Ok(()),
         }

@@ -13,9 +13,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Fired,
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, Fired, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -194,13 +193,7 @@ impl Catalog for ModelStore {
         Ok(self.with(|database, _| database.data().fired(&task, from, to)))
     }
 
-    async fn backfill(
-        &self,
-        plan: BackfillPlan,
-        after: Option<InboxId>,
-        by: Arc<str>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
         Ok(self.at(now, |database, at| database.backfill(at, &Arc::new(plan), after, &by)))
     }
 

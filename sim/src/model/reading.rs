@@ -49,7 +49,12 @@ impl Data {
             instances: live.collect(),
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
-            backfills: self.backfills.values().filter(|row| row.partition == partition && row.state == BackfillState::Running).cloned().collect(),
+            backfills: self
+                .backfills
+                .values()
+                .filter(|row| row.partition == partition && row.state == BackfillState::Running)
+                .cloned()
+                .collect(),
         }
     }
 

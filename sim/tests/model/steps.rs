@@ -94,15 +94,48 @@ pub(crate) enum Step {
 /// Something that a batch says.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    Insert { task: usize, slot: i64, ordinal: u64, run: u32, shard: Option<u32>, version: u32, state: usize, key: Option<usize> },
-    Update { instance: usize, state: usize, new_fence: bool },
+    Insert {
+        task: usize,
+        slot: i64,
+        ordinal: u64,
+        run: u32,
+        shard: Option<u32>,
+        version: u32,
+        state: usize,
+        key: Option<usize>,
+    },
+    Update {
+        instance: usize,
+        state: usize,
+        new_fence: bool,
+    },
     ApplyEntries(usize),
-    Cursor { task: usize, next_fire: Option<i64>, fired_until: Option<i64> },
-    Occurrence { task: usize, slot: i64, outcome: usize },
-    Output { instance: usize, attempt: u32, text: usize },
-    Message { task: usize, hops: u32, payload: Option<usize> },
+    Cursor {
+        task: usize,
+        next_fire: Option<i64>,
+        fired_until: Option<i64>,
+    },
+    Occurrence {
+        task: usize,
+        slot: i64,
+        outcome: usize,
+    },
+    Output {
+        instance: usize,
+        attempt: u32,
+        text: usize,
+    },
+    Message {
+        task: usize,
+        hops: u32,
+        payload: Option<usize>,
+    },
     /// A group's slot: 0, it goes; 1, it waits; 2, it is granted.
-    Slot { instance: u64, group: usize, becomes: u8 },
+    Slot {
+        instance: u64,
+        group: usize,
+        becomes: u8,
+    },
 }
 
 /// What is wrong with a batch.
@@ -393,7 +426,8 @@ impl World {
                 let row = self.row(partition, task, at(slot));
                 let (state, version) = (State::ALL[state], Version(version));
                 let part = shard.map_or(FiringPart::WHOLE, FiringPart::shard);
-                let links = Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), hops: 7, ..Links::default() };
+                let links =
+                    Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), hops: 7, ..Links::default() };
                 let links = shard.map(|_| Box::new(links));
                 let key = key.map(|key| TEXTS[key].into());
                 batch.inserts.push(InstanceRow { ordinal, run, part, links, version, state, key, ..row });

@@ -84,10 +84,9 @@ async fn look<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str, asks: &Asks, re
     }
     let no_task = || ApiError::NoSuchTask { name: name.to_owned() };
     let fired = api.store.fired(Arc::from(name), from, to).await?.filter(|fired| !fired.view.removed).ok_or_else(no_task)?;
-    let definition = punctual_spec::decode(&fired.view.document, &api.zones)
-        .map_err(|findings| ApiError::BackfillRange {
-            problem: format!("this program can't read the task: {}", findings.first().map(ToString::to_string).unwrap_or_default()),
-        })?;
+    let definition = punctual_spec::decode(&fired.view.document, &api.zones).map_err(|findings| ApiError::BackfillRange {
+        problem: format!("this program can't read the task: {}", findings.first().map(ToString::to_string).unwrap_or_default()),
+    })?;
     // What its cursor has not come to, the task fires by itself.
     let until = fired.view.next_fire.unwrap_or(api.clock.now().wall).min(to);
     let all = fire_times_in(&definition.trigger, fired.view.next_fire, from, until).map_err(|problem| match problem {
@@ -123,12 +122,13 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
         let listed: Vec<_> = plan.fire_times[begin..].iter().take(checked_limit(Some(asks.limit.unwrap_or(SHOWN)))?).collect();
         let next = (begin + listed.len() < count).then(|| listed.last().map(ToString::to_string)).flatten();
         let listed: Vec<_> = listed.iter().map(ToString::to_string).collect();
-        let answer =
-            json!({ "dry_run": true, "count": count, "passed_over": passed_over, "until": until.to_string(), "fire_times": listed, "next": next });
+        let answer = json!({ "dry_run": true, "count": count, "passed_over": passed_over, "until": until.to_string(), "fire_times": listed, "next": next });
         return Ok((StatusCode::OK, Json(answer)));
     }
     if count == 0 {
-        let problem = format!("nothing is left to be made up for in it: {passed_over} fire times have instances, and those from {until} on come by themselves");
+        let problem = format!(
+            "nothing is left to be made up for in it: {passed_over} fire times have instances, and those from {until} on come by themselves"
+        );
         return Err(ApiError::BackfillRange { problem });
     }
     let (task, by) = (plan.task, Arc::from(asks.by.as_deref().unwrap_or("api")));

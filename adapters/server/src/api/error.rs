@@ -114,7 +114,9 @@ impl ApiError {
                 StatusCode::NOT_FOUND
             }
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => StatusCode::BAD_REQUEST,
+            ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => StatusCode::CONFLICT,
             ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,

@@ -25,14 +25,20 @@ pub(crate) struct Page {
     limit: Option<usize>,
 }
 
-pub(crate) async fn list<S: Catalog, C: Clock>(extract::State(api): extract::State<Api<S, C>>, Asked(page): Asked<Page>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    extract::State(api): extract::State<Api<S, C>>,
+    Asked(page): Asked<Page>,
+) -> Result<Json<Value>, ApiError> {
     let limit = checked_limit(page.limit)?;
     let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
     let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
     Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &api.zones)).collect::<Vec<_>>(), "next": next })))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(extract::State(api): extract::State<Api<S, C>>, Named(name): Named) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(
+    extract::State(api): extract::State<Api<S, C>>,
+    Named(name): Named,
+) -> Result<Json<Value>, ApiError> {
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };

@@ -821,7 +821,14 @@ tasks:
   - {name: c, trigger: manual, command: x, group: null}
 ";
     let file = read(text).expect("a good file");
-    let of = |index: usize| (file.tasks[index].definition.group.as_deref(), file.tasks[index].definition.policies.group.map(|limits| limits.max_running));
+    let of = |index: usize| {
+        (file.tasks[index].definition.group.as_deref(), file.tasks[index].definition.policies.group.map(|limits| limits.max_running))
+    };
     assert_eq!((of(0), of(1), of(2)), ((Some("billing"), Some(Some(5))), (Some("other"), None), (None, None)));
-    assert!(file.tasks[0].spec.to_json().ends_with(r#""group":"billing","group_limits":{"max_running":5,"rate_limit":{"starts":10,"per":"1s"}}}"#));
+    assert!(
+        file.tasks[0]
+            .spec
+            .to_json()
+            .ends_with(r#""group":"billing","group_limits":{"max_running":5,"rate_limit":{"starts":10,"per":"1s"}}}"#)
+    );
 }

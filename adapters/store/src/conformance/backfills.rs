@@ -113,7 +113,8 @@ pub async fn fire_times_that_have_an_instance_are_told_with_the_cursor<F: Factor
     let shard = InstanceRow { part: Part::shard(0), ..owner.dispatched(partition, task, at(0)) };
     batch.inserts.push(shard);
     let next_fire = Some(at(60));
-    let cursor = punctual_core::batch::TaskWrite { task, partition, version: Some(punctual_core::ids::Version(1)), next_fire, fired_until: None };
+    let cursor =
+        punctual_core::batch::TaskWrite { task, partition, version: Some(punctual_core::ids::Version(1)), next_fire, fired_until: None };
     batch.tasks.push(cursor);
     commit(&store, batch).await;
     let fired = store.fired("one".into(), at(0), at(5)).await.expect("an answer").expect("the task");

@@ -243,7 +243,12 @@ pub(crate) struct NewEntry<'a> {
 }
 
 /// Writes one entry, and what `with_it` says of it, where `LAST_INSERT_ID()` is its number; ends the transaction. The caller has the turn.
-pub(crate) async fn write_entry(session: &mut Session, entry: NewEntry<'_>, with_it: Option<String>, now_sql: &str) -> Result<InboxId, Failure> {
+pub(crate) async fn write_entry(
+    session: &mut Session,
+    entry: NewEntry<'_>,
+    with_it: Option<String>,
+    now_sql: &str,
+) -> Result<InboxId, Failure> {
     let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
     let mut script = statements(sql, [entry], "", |values, entry| {
         let values = values.unsigned(entry.partition.0).expression(now_sql).bytes(entry.by.as_bytes()).unsigned(entry.kind);

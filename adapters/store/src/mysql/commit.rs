@@ -485,7 +485,10 @@ impl Writer<'_> {
         script.put_all(Expected::Any, puts);
         let gone = self.batch.slots.iter().filter(|write| write.slot.is_none());
         let table = Many { table: "group_slots", uses: &[Use::Match("partition"), Use::Match("instance")] };
-        script.put_all(Expected::Any, table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()));
+        script.put_all(
+            Expected::Any,
+            table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()),
+        );
     }
 
     fn put_backfills(&self, script: &mut Script) {

@@ -24,9 +24,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Fired,
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, Fired, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -400,13 +399,7 @@ impl Catalog for MySqlStore {
         session.leave(fired).await
     }
 
-    async fn backfill(
-        &self,
-        plan: BackfillPlan,
-        after: Option<InboxId>,
-        by: Arc<str>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
         let submitted = backfills::ask(&mut session, &plan, after, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await

@@ -20,8 +20,8 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::Session;
 use crate::mysql::sql::{list, tuples};
 use crate::set_aside::{
-    Definitions, KIND_BACKFILL, KIND_BACKFILL_CANCEL, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER, Lookup, SetAside, StoredEntry,
-    StoredVersion, read_entry,
+    Definitions, KIND_BACKFILL, KIND_BACKFILL_CANCEL, KIND_CANCEL, KIND_DEFINITION, KIND_NOTICE, KIND_REFERENCES, KIND_RERUN, KIND_TRIGGER,
+    Lookup, SetAside, StoredEntry, StoredVersion, read_entry,
 };
 
 /// Rows that are read at a time.
@@ -200,7 +200,9 @@ pub(crate) async fn read_waiting(
     }
     let inboxes = Inboxes { among_others: partitions.len() < waiting.len(), partitions };
     let entries = inboxes.entries(session, after, limit).await?;
-    if entries.iter().any(|entry| !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_BACKFILL | KIND_BACKFILL_CANCEL)) {
+    if entries.iter().any(|entry| {
+        !matches!(entry.kind, KIND_TRIGGER | KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_BACKFILL | KIND_BACKFILL_CANCEL)
+    }) {
         return Ok(Waiting::In(inboxes));
     }
     let mut page = InboxPage { entries: Vec::new(), more: entries.len() > limit };

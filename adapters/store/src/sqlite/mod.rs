@@ -29,9 +29,8 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Fired,
-    Applied, Beat, Catalog, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError, Submitted,
-    TaskDocument, TaskView, VersionView,
+    Applied, Beat, Catalog, Fired, InboxPage, InstanceFilter, InstanceView, LeaseAnswer, PartitionView, ReplicaView, Store, StoreError,
+    Submitted, TaskDocument, TaskView, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -343,13 +342,7 @@ impl Catalog for SqliteStore {
         self.read(move |connection| backfills::fired(connection, &task, from, to)).await
     }
 
-    async fn backfill(
-        &self,
-        plan: BackfillPlan,
-        after: Option<InboxId>,
-        by: Arc<str>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
         self.write(move |connection| backfills::ask(connection, &plan, after, &by, now)).await
     }
 
