@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backfill::{BackfillRow, BackfillWrite};
 use crate::definition::{ChainOn, GroupLimits, TaskDefinition};
 use crate::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use crate::inbox::Notice;
@@ -35,6 +36,8 @@ pub struct Batch {
     pub applied: Vec<InboxId>,
     /// Slots of groups that were asked for, granted or given back.
     pub slots: Vec<SlotWrite>,
+    /// Backfills that have begun, gone on or ended.
+    pub backfills: Vec<BackfillWrite>,
 }
 
 /// An instance's slot of a group, as the group's owner keeps it. There is at most one an instance.
@@ -93,6 +96,7 @@ impl Batch {
             && self.messages.is_empty()
             && self.applied.is_empty()
             && self.slots.is_empty()
+            && self.backfills.is_empty()
     }
 }
 
@@ -202,6 +206,8 @@ pub struct Snapshot {
     pub slots: Vec<GroupSlot>,
     /// The pauses that hold any of its tasks, or might.
     pub pauses: Vec<PauseScope>,
+    /// The backfills that run, in any order.
+    pub backfills: Vec<BackfillRow>,
 }
 
 /// A task whose end makes another one fire.

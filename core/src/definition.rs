@@ -291,11 +291,13 @@ pub struct MisfirePolicy {
     pub action: MisfireAction,
     /// A fire time later than this is skipped, whatever the action.
     pub deadline: Option<Millis>,
+    /// How often those that [`FireAll`](MisfireAction::FireAll) makes up for begin; `None`: all at once.
+    pub rate: Option<RateLimit>,
 }
 
 impl Default for MisfirePolicy {
     fn default() -> Self {
-        MisfirePolicy { action: MisfireAction::FireOnce, deadline: None }
+        MisfirePolicy { action: MisfireAction::FireOnce, deadline: None, rate: None }
     }
 }
 

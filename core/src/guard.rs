@@ -71,11 +71,13 @@ pub enum Guard {
     NodesWait,
     /// A new owner knows of the nodes that have ended of runs that have not.
     EndedNodesKnown,
+    /// A band that has had its turn waits for the others.
+    BandsTakeTurns,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 32] = [
+    pub const ALL: [Guard; 33] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -108,6 +110,7 @@ impl Guard {
         Guard::PauseHolds,
         Guard::NodesWait,
         Guard::EndedNodesKnown,
+        Guard::BandsTakeTurns,
     ];
 }
 

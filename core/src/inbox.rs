@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::backfill::BackfillPlan;
 use crate::batch::Reference;
 use crate::definition::{GroupLimits, TaskDefinition};
 use crate::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
@@ -77,6 +78,20 @@ pub enum Request {
         node: NodeIndex,
         /// What it has come to.
         mark: NodeMark,
+        /// Why, in the caller's words.
+        reason: Option<Arc<str>>,
+    },
+    /// Fire times of a task are to be made up for.
+    Backfill {
+        /// Which.
+        plan: Arc<BackfillPlan>,
+    },
+    /// A backfill is to make no more.
+    CancelBackfill {
+        /// Which.
+        backfill: InboxId,
+        /// Its task.
+        task: TaskId,
         /// Why, in the caller's words.
         reason: Option<Arc<str>>,
     },

@@ -190,11 +190,13 @@ pub enum Cause {
     Marked,
     /// It is a node of a workflow that is run again from other nodes: it had ended so in the run before.
     CarriedOver,
+    /// Somebody had its fire time made up for.
+    Backfilled,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 37] = [
+    pub const ALL: [Cause; 38] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -232,6 +234,7 @@ impl Cause {
         Cause::NodeSkipped,
         Cause::Marked,
         Cause::CarriedOver,
+        Cause::Backfilled,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -274,6 +277,7 @@ impl Cause {
             Cause::NodeSkipped => "node_skipped",
             Cause::Marked => "marked",
             Cause::CarriedOver => "carried_over",
+            Cause::Backfilled => "backfilled",
         }
     }
 }
@@ -314,11 +318,13 @@ pub enum Origin {
     Chain,
     /// Somebody had an instance run once more.
     Rerun,
+    /// Somebody had its trigger's fire time, long past, made up for.
+    Backfill,
 }
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 5] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun];
+    pub const ALL: [Origin; 6] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill];
 
     /// Whether its task's own trigger gave the fire time.
     pub const fn is_own(self) -> bool {
@@ -327,7 +333,7 @@ impl Origin {
 
     /// Whether a person or a program asked for it.
     pub const fn is_by_hand(self) -> bool {
-        matches!(self, Origin::Manual | Origin::Rerun)
+        matches!(self, Origin::Manual | Origin::Rerun | Origin::Backfill)
     }
 
     /// Its name, the same in API, CLI, console and database.
@@ -338,6 +344,7 @@ impl Origin {
             Origin::Manual => "manual",
             Origin::Chain => "chain",
             Origin::Rerun => "rerun",
+            Origin::Backfill => "backfill",
         }
     }
 }

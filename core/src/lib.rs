@@ -4,6 +4,7 @@
 //! carries its commands out and feeds the answers back in. The same code therefore runs in production, in property tests and in the
 //! simulated world.
 
+pub mod backfill;
 pub mod backoff;
 pub mod batch;
 pub mod breaker;

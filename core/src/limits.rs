@@ -91,6 +91,10 @@ pub const GROUP_CHARS_MAX: usize = 128;
 pub const CATCH_UP_MAX: u32 = 10_000;
 /// Missed fire times that `fire_all` makes up for, where the task doesn't say.
 pub const CATCH_UP_DEFAULT: u32 = 100;
+/// Most fire times of a backfill.
+pub const BACKFILL_MAX: usize = 10_000;
+/// Most instances of a backfill that have not ended at once.
+pub const BACKFILL_CONCURRENCY_MAX: u32 = 1_000;
 /// Most attempts of an instance.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// Longest wait that what an attempt met may ask for, such as the answer to an HTTP call: a day. It is kept also where it is beyond the

@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn policy(action: MisfireAction, deadline: Option<u64>) -> MisfirePolicy {
-        MisfirePolicy { action, deadline: deadline.map(Millis::from_secs) }
+        MisfirePolicy { action, deadline: deadline.map(Millis::from_secs), rate: None }
     }
 
     /// Cursor, now and answers in seconds; down from :50 to :42, a fire time each quarter of a minute.

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 51] = [
+pub const CATALOGUE: [&str; 52] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -19,6 +19,7 @@ pub const CATALOGUE: [&str; 51] = [
     "attempt.returned",
     "retry.exhausted",
     "instance.quarantined",
+    "backfill.begun",
     "group.full",
     "group.throttled",
     "limit.queued",

@@ -15,6 +15,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 use rustc_hash::FxHashMap;
 
 use crate::definition::Band;
+use crate::guard;
+use crate::guard::Guard;
 use crate::ids::InstanceId;
 use crate::limits;
 use crate::routing::Needs;
@@ -199,7 +201,7 @@ impl Default for Turn {
 impl Turn {
     /// Whether the band may be served in this turn.
     pub fn allows(self, band: Band) -> bool {
-        self.0[band.index()] > 0
+        guard!(Guard::BandsTakeTurns, self.0[band.index()] > 0)
     }
 
     /// The band was served.

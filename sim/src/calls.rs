@@ -105,6 +105,10 @@ pub(crate) fn answer_of(done: Result<Submitted, Failed>) -> Answer {
         Ok(Submitted::NoWorkflow) => Answer::Refused(Arc::from("the instance is no run of a workflow")),
         Ok(Submitted::NoSuchNode) => Answer::Refused(Arc::from("there is no such node")),
         Ok(Submitted::HasEnded) => Answer::Refused(Arc::from("the run has ended")),
+        Ok(Submitted::BackfillRuns { .. } | Submitted::Outdated) => {
+            Answer::Refused(Arc::from("a backfill of the task runs, or has run since"))
+        }
+        Ok(Submitted::NoSuchBackfill) => Answer::Refused(Arc::from("there is no such backfill")),
         Err(Failed::Aborted) => Answer::Refused(Arc::from("the transaction was rolled back")),
         Err(Failed::Full) => Answer::Refused(Arc::from("the database is full")),
         Err(Failed::NoAnswer) => Answer::Unknown,

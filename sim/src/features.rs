@@ -10,8 +10,8 @@ use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::time::Millis;
 use punctual_proto::version::{SHARDS_SINCE, understanding};
 use punctual_spec::spec::{
-    After, CircuitBreaker, GroupLimits, Handler, Map, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy, Shards, TaskSpec,
-    Trigger,
+    After, CircuitBreaker, GroupLimits, Handler, Map, MisfireAction, On, Priority, RateLimit, RetryBudget, Routing, RoutingStrategy,
+    Shards, TaskSpec, Trigger,
 };
 use punctual_spec::timing::{Blackout, Moment, Timing};
 use punctual_spec::workflow::{OnFailure, Rule, Test, When, WorkflowNode};
@@ -102,6 +102,15 @@ pub fn draw_shared_limits(seed: u64, tasks: &mut [TaskPlan]) {
                 }
             });
         }
+    }
+    let mut draw = Draw::new(seed, "swarm spacing");
+    for task in tasks.iter_mut() {
+        let (is_spaced, starts) = (draw.chance(250), draw.between(1, 4) as u32);
+        change(task, |spec, _| {
+            if is_spaced && spec.misfire.action == MisfireAction::FireAll {
+                spec.misfire.rate = Some(RateLimit { starts, per: Millis(500) });
+            }
+        });
     }
     let mut draw = Draw::new(seed, "swarm keys");
     if draw.chance(KEYS_PER_MILLE) {

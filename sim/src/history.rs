@@ -95,6 +95,22 @@ pub enum What {
         /// The instance.
         instance: InstanceId,
     },
+    /// A backfill was written to the inbox.
+    BackfillSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The task.
+        task: TaskId,
+    },
+    /// The end of a backfill was written to the inbox.
+    BackfillCancelSubmitted {
+        /// The entry.
+        entry: InboxId,
+        /// The backfill.
+        backfill: InboxId,
+        /// Its task.
+        task: TaskId,
+    },
     /// A rerun was written to the inbox.
     RerunSubmitted {
         /// The entry.
@@ -432,6 +448,8 @@ impl Hash for What {
                 (entry, task, partition, version, definition.as_ref().map(|definition| &definition.name)).hash(state);
             }
             What::Submitted { entry, task, submissions, key } => (entry, task, submissions, key).hash(state),
+            What::BackfillSubmitted { entry, task } => (entry, task).hash(state),
+            What::BackfillCancelSubmitted { entry, backfill, task } => (entry, backfill, task).hash(state),
             What::CancelSubmitted { entry, instance }
             | What::RerunSubmitted { entry, instance }
             | What::SkipSubmitted { entry, instance }

@@ -186,9 +186,11 @@ fn draw_timeout(draw: &mut Draw, handler: &HandlerPlan) -> Timeout {
 
 /// Misfire, concurrency and retry of a task whose handler takes this long at most.
 fn draw_policies(draw: &mut Draw, spec: &mut TaskSpec, takes_ms: u64) {
-    spec.misfire = Misfire { action: choice(draw), limit: None, deadline: None };
+    spec.misfire = Misfire { action: choice(draw), limit: None, deadline: None, rate: spec.misfire.rate.take() };
     if spec.misfire.action == MisfireAction::FireAll {
         spec.misfire.limit = Some(*draw.pick(&[1, 2, 5, 20]));
+    } else {
+        spec.misfire.rate = None;
     }
     if draw.chance(300) {
         spec.misfire.deadline = Some(Millis::from_secs(*draw.pick(&[2, 6, 15, 45])));

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
+use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::chains::ChainProblem;
 use punctual_core::definition::TaskDefinition;
@@ -369,6 +370,15 @@ pub enum Submitted {
     NoSuchNode,
     /// The run has ended.
     HasEnded,
+    /// A backfill of the task has not ended.
+    BackfillRuns {
+        /// Which.
+        backfill: InboxId,
+    },
+    /// What the caller went by has changed: it is to look again.
+    Outdated,
+    /// There is no such backfill.
+    NoSuchBackfill,
 }
 
 /// What runs again of a firing that was divided, or of the run of a workflow.
@@ -381,6 +391,17 @@ pub enum Rerunning {
     All,
     /// Of the run of a workflow only what follows from these nodes.
     From(RerunFrom),
+}
+
+/// What is known of a task's fire times in a range, as of one moment.
+#[derive(Clone, Debug)]
+pub struct Fired {
+    /// The task.
+    pub view: TaskView,
+    /// Those that have an instance, made by the task's trigger or by a backfill; in order, each once.
+    pub fired: Vec<Timestamp>,
+    /// The newest backfill of the task.
+    pub newest: Option<InboxId>,
 }
 
 /// A task and how it stands.
@@ -601,6 +622,31 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// The nodes of a workflow's run that have started or will not, by their part: shards of them are not among them.
     fn nodes(&self, run: InstanceId) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
+
+    /// What is known of a task's fire times from `from` on and before `to`.
+    fn fired(&self, task: Arc<str>, from: Timestamp, to: Timestamp) -> impl Future<Output = Result<Option<Fired>, StoreError>> + Send;
+
+    /// Asks for fire times to be made up for. `after`: the task's newest backfill by what the caller has read ([`Fired::newest`]). Where
+    /// there is a newer one by now, or that one has not ended, nothing is written.
+    fn backfill(
+        &self,
+        plan: BackfillPlan,
+        after: Option<InboxId>,
+        by: Arc<str>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Asks for the end of a backfill.
+    fn cancel_backfill(
+        &self,
+        backfill: InboxId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+
+    /// Backfills that their owner has taken up, of one task or of all, newest first, at most `limit`.
+    fn backfills(&self, task: Option<TaskId>, limit: usize) -> impl Future<Output = Result<Vec<BackfillRow>, StoreError>> + Send;
 
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;

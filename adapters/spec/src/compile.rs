@@ -117,7 +117,8 @@ impl TaskSpec {
             MisfireAction::FireAll => Action::FireAll { limit: self.misfire.limit.unwrap_or(core_limits::CATCH_UP_DEFAULT) },
             MisfireAction::Skip => Action::Skip,
         };
-        MisfirePolicy { action, deadline: self.misfire.deadline }
+        let rate = self.misfire.rate.as_ref().map(|limit| RateLimit { starts: limit.starts, per: limit.per });
+        MisfirePolicy { action, deadline: self.misfire.deadline, rate }
     }
 
     fn concurrency_policy(&self) -> ConcurrencyPolicy {
@@ -288,6 +289,13 @@ impl Check {
                 self.number(&["misfire", "limit"], limit, 1, core_limits::CATCH_UP_MAX);
             } else {
                 self.refuse(Code::Conflict, &["misfire", "limit"], "a limit is for `action: fire_all` only", "leave it out");
+            }
+        }
+        if let Some(rate) = &misfire.rate {
+            if misfire.action == MisfireAction::FireAll {
+                self.rate(&["misfire", "rate", "starts"], &["misfire", "rate", "per"], rate);
+            } else {
+                self.refuse(Code::Conflict, &["misfire", "rate"], "a rate is for `action: fire_all` only", "leave it out");
             }
         }
         if let Some(deadline) = misfire.deadline {

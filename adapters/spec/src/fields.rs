@@ -103,7 +103,7 @@ pub(crate) const HTTP: &[&str] = &["url", "method", "headers", "body", "success_
 /// Fields of `handler`.
 pub(crate) const HANDLER: &[&str] = &["name", "config"];
 /// Fields of `misfire`.
-pub(crate) const MISFIRE: &[&str] = &["action", "limit", "deadline"];
+pub(crate) const MISFIRE: &[&str] = &["action", "limit", "deadline", "rate"];
 /// Fields of `concurrency`.
 pub(crate) const CONCURRENCY: &[&str] = &["max_running", "when_full", "max_queue", "key"];
 /// Fields of `retry`.

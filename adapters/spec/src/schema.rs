@@ -373,6 +373,7 @@ fn misfire() -> Value {
             "action": choice::<MisfireAction>("Default fire_once."),
             "limit": number(1, core_limits::CATCH_UP_MAX, &format!("For fire_all; default {}.", core_limits::CATCH_UP_DEFAULT)),
             "deadline": duration("A fire time later than this is skipped."),
+            "rate": described("#/$defs/rateLimit", "For fire_all: how often those that are made up for begin; default all at once."),
         }),
     )
 }

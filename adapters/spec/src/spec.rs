@@ -509,6 +509,9 @@ pub struct Misfire {
     /// A fire time later than this is skipped.
     #[serde(with = "duration::optional_text", skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Millis>,
+    /// How often they begin, for `fire_all`; all at once where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateLimit>,
 }
 
 fn is_fire_once(action: &MisfireAction) -> bool {
@@ -517,7 +520,7 @@ fn is_fire_once(action: &MisfireAction) -> bool {
 
 impl Default for Misfire {
     fn default() -> Self {
-        Misfire { action: MisfireAction::FireOnce, limit: None, deadline: None }
+        Misfire { action: MisfireAction::FireOnce, limit: None, deadline: None, rate: None }
     }
 }
 

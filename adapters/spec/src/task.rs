@@ -485,7 +485,7 @@ impl Cursor<'_> {
     }
 
     fn misfire(&mut self, node: &Node, to: &mut Misfire) {
-        let inherited = to.limit.take();
+        let (inherited, inherited_rate) = (to.limit.take(), to.rate.take());
         if let Kind::Text { .. } = &node.kind {
             put(self.short_form(node, "action"), &mut to.action);
         } else if let Some(entries) = self.map(node, fields::MISFIRE) {
@@ -494,6 +494,7 @@ impl Cursor<'_> {
                 self.step(Step::Field(Cow::Borrowed(field)), |cursor| match *field {
                     "action" => put(cursor.choice(node), &mut to.action),
                     "limit" => to.limit = cursor.number(node),
+                    "rate" => cursor.rate_limit(node, &mut to.rate),
                     _ => to.deadline = cursor.duration(node),
                 });
             }
@@ -501,6 +502,9 @@ impl Cursor<'_> {
         // What was inherited gives way; what stands here does not.
         if to.action == MisfireAction::FireAll && to.limit.is_none() {
             to.limit = inherited;
+        }
+        if to.action == MisfireAction::FireAll && to.rate.is_none() {
+            to.rate = inherited_rate;
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillPlan;
 use punctual_core::batch::{GroupSlot, Reference};
 use punctual_core::definition::{ChainOn, GroupLimits};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, WorkerId};
@@ -367,7 +368,7 @@ fn put_limits(out: &mut Vec<u8>, limits: &GroupLimits) {
     let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
     out.push(flag(limits.max_running.is_some(), HAS_MAX_RUNNING) | flag(limits.rate.is_some(), HAS_RATE));
     limits.max_running.iter().for_each(|most| put_number(out, u64::from(*most)));
-    for rate in &limits.rate {
+    if let Some(rate) = &limits.rate {
         put_number(out, u64::from(rate.starts));
         put_number(out, rate.per.0);
     }
@@ -631,6 +632,56 @@ const HAS_REASON: u8 = 4;
 const HAS_FROM: u8 = 8;
 const CASCADES: u8 = 16;
 
+/// A packed backfill, without its task.
+pub(crate) fn pack_backfill(plan: &BackfillPlan) -> Vec<u8> {
+    let mut out = vec![LAYOUT, u8::from(plan.reason.is_some())];
+    plan.reason.iter().for_each(|reason| put_text(&mut out, reason));
+    put_number(&mut out, u64::from(plan.concurrency));
+    put_number(&mut out, plan.fire_times.len() as u64);
+    let mut before = 0_i64;
+    for fire_time in plan.fire_times.iter() {
+        put_signed(&mut out, fire_time.0.wrapping_sub(before));
+        before = fire_time.0;
+    }
+    out
+}
+
+/// The backfill that was packed.
+pub(crate) fn backfill(task: TaskId, bytes: &[u8]) -> Result<BackfillPlan, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let reason = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+    let concurrency = reader.small()?;
+    let count = reader.count()?;
+    let mut fire_times = Vec::with_capacity(count);
+    let mut before = 0_i64;
+    for _ in 0..count {
+        before = before.wrapping_add(reader.signed()?);
+        fire_times.push(Timestamp(before));
+    }
+    reader.end()?;
+    Ok(BackfillPlan { task, fire_times: fire_times.into(), concurrency, reason })
+}
+
+/// The packed end of a backfill.
+pub(crate) fn pack_backfill_cancel(backfill: InboxId, reason: Option<&str>) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    put_number(&mut out, backfill.0);
+    out.push(u8::from(reason.is_some()));
+    reason.iter().for_each(|reason| put_text(&mut out, reason));
+    out
+}
+
+/// The end of a backfill that was packed.
+pub(crate) fn backfill_cancel(bytes: &[u8]) -> Result<(InboxId, Option<Arc<str>>), Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let backfill = InboxId(reader.number()?);
+    let reason = if reader.byte()? == 0 { None } else { Some(reader.text()?.into()) };
+    reader.end()?;
+    Ok((backfill, reason))
+}
+
 /// A packed rerun, without the task that it is of.
 pub(crate) fn pack_rerun(of: &Rerun) -> Vec<u8> {
     let mut out = vec![LAYOUT];
@@ -790,6 +841,14 @@ pub(crate) mod tests {
         }
 
         #[test]
+        fn backfills_come_back_as_they_were(times in proptest::collection::vec(any::<i64>(), 0..40), most in any::<u32>(), why in any::<Option<String>>()) {
+            let reason: Option<Arc<str>> = why.map(Into::into);
+            let plan = BackfillPlan { task: TaskId(3), fire_times: times.into_iter().map(Timestamp).collect(), concurrency: most, reason: reason.clone() };
+            prop_assert_eq!(backfill(TaskId(3), &pack_backfill(&plan)).unwrap(), plan);
+            prop_assert_eq!(backfill_cancel(&pack_backfill_cancel(InboxId(7), reason.as_deref())).unwrap(), (InboxId(7), reason));
+        }
+
+        #[test]
         fn damaged_bytes_are_an_error_and_no_panic(list in proptest::collection::vec(any_transition(), 0..5), cut in any::<prop::sample::Index>(), noise in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut bytes = Vec::new();
             put_transitions(&mut bytes, &list);
@@ -801,6 +860,7 @@ pub(crate) mod tests {
             let _ = delayed(&noise);
             let _ = rerun(TaskId(1), &noise);
             let _ = slot(PartitionId(1), InstanceId(1), &noise);
+            let _ = (backfill(TaskId(1), &noise), backfill_cancel(&noise));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The numbers that stand for enum values in the database. They are written down once and never change their meaning; a new value gets
 //! a new number.
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::definition::ChainOn;
 use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, MapPhase, Origin, State};
@@ -88,11 +89,15 @@ coded!(Cause {
     NodeSkipped = 28,
     Marked = 29,
     CarriedOver = 30,
+    Backfilled = 39,
 });
 
 coded!(MapPhase { List = 0, Items = 1, Reduce = 2 });
 
-coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4 });
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4, Backfill = 6 });
+
+// SQL has that of those that run as a literal.
+coded!(BackfillState { Running = 0, Done = 1, Cancelled = 2 });
 
 coded!(NodeMark { Skipped = 0, Succeeded = 1, Failed = 2 });
 

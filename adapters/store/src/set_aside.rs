@@ -32,6 +32,8 @@ pub(crate) const KIND_SKIP: u8 = 23;
 pub(crate) const KIND_MARK_NODE: u8 = 10;
 /// A rerun from some nodes: what the others have come to is looked up.
 pub(crate) const KIND_RERUN_FROM: u8 = 11;
+pub(crate) const KIND_BACKFILL: u8 = 30;
+pub(crate) const KIND_BACKFILL_CANCEL: u8 = 31;
 
 /// What this program can't read.
 #[derive(Debug, Default)]
@@ -200,7 +202,11 @@ pub(crate) fn read_entry<L: Lookup>(
                 None
             }
         },
-        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_RERUN_FROM | KIND_DELAYED if set_aside.holds(entry.task, entry.id) => None,
+        KIND_NOTICE | KIND_REFERENCES | KIND_RERUN | KIND_RERUN_FROM | KIND_DELAYED | KIND_BACKFILL | KIND_BACKFILL_CANCEL
+            if set_aside.holds(entry.task, entry.id) =>
+        {
+            None
+        }
         KIND_NOTICE => set_aside.unless_malformed(entry.id, codec::notice(entry.task, &entry.body).map(Request::Notice)),
         KIND_REFERENCES => {
             let references = codec::references(entry.task, &entry.body);
@@ -223,6 +229,15 @@ pub(crate) fn read_entry<L: Lookup>(
                 None
             }
         },
+        KIND_BACKFILL => {
+            let plan = codec::backfill(entry.task, &entry.body).map(|plan| Request::Backfill { plan: plan.into() });
+            set_aside.unless_malformed(entry.id, plan)
+        }
+        KIND_BACKFILL_CANCEL => {
+            let task = entry.task;
+            let cancel = codec::backfill_cancel(&entry.body);
+            set_aside.unless_malformed(entry.id, cancel.map(|(backfill, reason)| Request::CancelBackfill { backfill, task, reason }))
+        }
         _ => {
             set_aside.entry(entry.id, "its kind is unknown");
             None

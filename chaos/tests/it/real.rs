@@ -24,7 +24,7 @@ const HORIZON_MS: u64 = HEAL_AT_MS + 63_000;
 fn task(name: &str, trigger: Trigger, takes_ms: (u64, u64), fails_per_mille: u32) -> TaskPlan {
     let noop = Handler::Custom(CustomHandler { name: NOOP.to_owned(), config: Map::new() });
     let mut spec = TaskSpec::new(name, trigger, noop);
-    spec.concurrency = Concurrency { max_running: 3, when_full: WhenFull::Queue, max_queue: Some(20) };
+    spec.concurrency = Concurrency { max_running: 3, when_full: WhenFull::Queue, max_queue: Some(20), key: None };
     spec.retry.first = Millis(200);
     let handler = HandlerPlan { takes_ms, fails_per_mille, fails_for_good: false, obeys_after_ms: Some(100), downstream: None };
     TaskPlan { document: document(spec), handler }

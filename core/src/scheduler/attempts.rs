@@ -459,6 +459,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.tell_chained(id);
         self.give_slot_back(id);
+        self.backfilled_one_ended(id);
         if was_created {
             self.forget_ready(id);
         }

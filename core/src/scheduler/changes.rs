@@ -16,7 +16,7 @@ impl Scheduler {
     /// A manual trigger is to be cancelled, or to come at another time. One whose time has come goes on.
     pub(super) fn change_delayed(&mut self, task: TaskId, ordinal: u64, change: DelayedChange, by: &str, reason: Option<&str>) {
         let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
-        let Some(id) = of_task.and_then(|of| of.delayed.get(&ordinal).copied()) else { return };
+        let Some(id) = of_task.and_then(|of| of.delayed_of(ordinal)) else { return };
         probe!("delayed.changed");
         let to = match change {
             DelayedChange::Cancel => return self.cancel_instance(id, Cause::CancelRequested, Some(by_whom(by, reason))),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use crate::backfill::{BackfillRow, BackfillWrite};
 use crate::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, InstanceUpdate, LeaseCheck, Message, Output, SlotWrite, TaskWrite};
 use crate::guard;
 use crate::guard::Guard;
@@ -36,6 +37,8 @@ pub(super) struct Pending {
     pub(super) applied: Vec<(PartitionId, InboxId)>,
     /// Slots of groups that have changed, as they are now.
     pub(super) slots: BTreeMap<(PartitionId, InstanceId), Option<GroupSlot>>,
+    /// Backfills that have changed, as they are now.
+    backfills: BTreeMap<(PartitionId, InboxId), BackfillWrite>,
     held: Vec<Held>,
 }
 
@@ -82,6 +85,13 @@ impl Pending {
             + self.messages.len()
             + self.applied.len()
             + self.slots.len()
+            + self.backfills.len()
+    }
+
+    /// A backfill has begun or changed.
+    pub(super) fn put_backfill(&mut self, row: BackfillRow, is_new: bool) {
+        let before = self.backfills.remove(&(row.partition, row.id)).is_some_and(|before| before.is_new);
+        self.backfills.insert((row.partition, row.id), BackfillWrite { row, is_new: is_new || before });
     }
 
     /// What an attempt has written at its end: what it had written before is part of it.
@@ -117,6 +127,7 @@ impl Pending {
             || self.messages.iter().any(|message| message.from == id)
             || self.applied.iter().any(|(partition, _)| *partition == id)
             || self.slots.keys().any(|(partition, _)| *partition == id)
+            || self.backfills.keys().any(|(partition, _)| *partition == id)
             || self.held.iter().any(|held| held.partition() == id)
     }
 
@@ -131,6 +142,7 @@ impl Pending {
         self.messages.retain(|message| message.from != id);
         self.applied.retain(|(partition, _)| *partition != id);
         self.slots.retain(|(partition, _), _| *partition != id);
+        self.backfills.retain(|(partition, _), _| *partition != id);
         self.held.retain(|held| held.partition() != id);
     }
 }
@@ -305,6 +317,8 @@ impl Scheduler {
         partitions.extend(pending.slots.keys().map(|(partition, _)| *partition));
         let slots = pending.slots.into_iter();
         batch.slots.extend(slots.map(|((partition, instance), slot)| SlotWrite { partition, instance, slot }));
+        partitions.extend(pending.backfills.keys().map(|(partition, _)| *partition));
+        batch.backfills = pending.backfills.into_values().collect();
         batch.outputs = pending.outputs;
         let progress = pending.progress.into_iter();
         batch.outputs.extend(progress.map(|((instance, attempt), output)| AttemptOutput { instance, attempt, output }));

@@ -14,6 +14,7 @@ use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
 use crate::probe;
+use crate::rate::RateLimit;
 use crate::scheduler::nodes::NodeEnd;
 use crate::scheduler::places::{self, TaskInstances};
 use crate::scheduler::{Armed, Live, STEP_MIN, Scheduler, Sent, monotonic_tick, wall_tick};
@@ -172,6 +173,8 @@ impl Scheduler {
         }
         let is_all_dropped = plan.caught_up.is_empty() && plan.on_time.is_empty();
         let mut made_up_by = None;
+        let spacing = definition.policies.misfire.rate.filter(|_| plan.caught_up.len() > 1);
+        let mut caught_up_count = 0;
         let caught_up = plan.caught_up.into_iter().map(|fire_time| (fire_time, Origin::CatchUp));
         for (fire_time, origin) in caught_up.chain(plan.on_time.into_iter().map(|fire_time| (fire_time, Origin::Schedule))) {
             if origin == Origin::CatchUp {
@@ -193,6 +196,17 @@ impl Scheduler {
                 detail: None,
                 carried: Vec::new(),
             };
+            if origin == Origin::CatchUp
+                && let Some(RateLimit { starts, per }) = spacing
+            {
+                // So many now, the next ones when that much time has passed: each waits for its own, in the store too.
+                let wait = per.saturating_mul(caught_up_count / u64::from(starts.max(1)));
+                caught_up_count += 1;
+                if wait > Millis::ZERO {
+                    self.fire_later(firing, wait);
+                    continue;
+                }
+            }
             let instance = self.fire(firing);
             made_up_by = made_up_by.or(instance.filter(|_| origin == Origin::CatchUp));
         }
@@ -218,6 +232,19 @@ impl Scheduler {
         }
     }
 
+    /// Makes an instance that waits for a time before it is admitted.
+    pub(super) fn fire_later(&mut self, firing: Firing, wait: Millis) -> InstanceId {
+        let (task, ordinal, cause) = (firing.task, firing.ordinal, cause_of(firing.origin));
+        let id = self.insert(firing, State::Waiting, cause);
+        let due_at = self.now.wall.saturating_add(wait);
+        self.instances.get_mut(&id).expect("just inserted").row.due_at = Some(due_at);
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.instances.get_or_insert_default().delay(ordinal, id);
+        }
+        self.arm_instance(id, wait);
+        id
+    }
+
     /// Makes an instance, or puts on record why not.
     pub(super) fn fire(&mut self, firing: Firing) -> Option<InstanceId> {
         let task = self.tasks.get(&firing.task)?;
@@ -238,6 +265,10 @@ impl Scheduler {
         if firing.origin == Origin::Rerun {
             make_room_for_rerun(&mut policy);
         }
+        if firing.origin == Origin::Backfill {
+            // Bounded by itself: it displaces nobody and is not discarded.
+            policy.blocking = Blocking::Queue { max_queue: u32::MAX };
+        }
         match admit(policy, in_progress, waiting) {
             Admission::Start => {
                 let cause = cause_of(firing.origin);
@@ -245,7 +276,9 @@ impl Scheduler {
                 self.enter_progress(id);
                 Some(id)
             }
-            Admission::Wait if are_keys_full && firing.origin != Origin::Rerun => self.discard(firing, Outcome::QueueFull),
+            Admission::Wait if are_keys_full && !matches!(firing.origin, Origin::Rerun | Origin::Backfill) => {
+                self.discard(firing, Outcome::QueueFull)
+            }
             Admission::Wait => {
                 probe!("limit.queued");
                 let id = self.insert_waiting(firing);
@@ -411,7 +444,10 @@ impl Scheduler {
     fn delay_elapsed(&mut self, id: InstanceId) {
         let now = self.now.wall;
         let live = self.instances.get_mut(&id).expect("checked by the caller");
-        let (policy, key) = (live.definition.policies.concurrency, live.limit_key);
+        let (mut policy, key) = (live.definition.policies.concurrency, live.limit_key);
+        if live.row.origin == Origin::CatchUp {
+            make_room_for_catch_up(&mut policy, &live.definition);
+        }
         let (task, ordinal) = (live.row.task, live.row.ordinal);
         let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
         let of_key = of_task.and_then(|of| of.of(key));
@@ -422,7 +458,7 @@ impl Scheduler {
         }
         let oldest = of_key.and_then(|of| of.in_progress.first().copied());
         if let Some(of_task) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
-            of_task.delayed.remove(&ordinal);
+            of_task.delay_is_over(ordinal, id);
         }
         let live = self.instances.get_mut(&id).expect("checked by the caller");
         match admission {
@@ -550,6 +586,7 @@ pub(super) fn cause_of(origin: Origin) -> Cause {
         Origin::Manual => Cause::Triggered,
         Origin::Chain => Cause::Chained,
         Origin::Rerun => Cause::RerunRequested,
+        Origin::Backfill => Cause::Backfilled,
     }
 }
 

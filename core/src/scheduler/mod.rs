@@ -5,8 +5,8 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, shards in `parts`, runs of workflows in `nodes`, what is mapped over a list in `maps`, places of limits in `places` and `groups`, what people have
-//! paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`,
+//! others in `chains`, fire times of the past in `backfills`, shards in `parts`, runs of workflows in `nodes`, what is mapped over a list in
+//! `maps`, places of limits in `places` and `groups`, what people have paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`,
 //! workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
 //! # The two rules that everything here follows
@@ -19,6 +19,7 @@
 
 mod assigning;
 mod attempts;
+mod backfills;
 mod breakers;
 mod chains;
 mod changes;
@@ -59,6 +60,7 @@ use crate::wheel::{TimerKey, Wheel};
 
 pub use assigning::WaitingView;
 use attempts::PutOff;
+use backfills::Backfills;
 pub use breakers::BreakerView;
 use breakers::Breakers;
 use chains::References;
@@ -494,6 +496,7 @@ pub struct Scheduler {
     breakers: Breakers,
     /// Groups of tasks whose partition this replica owns.
     groups: Groups,
+    backfills: Backfills,
     /// Cursors of cron tasks, by the wall clock.
     cron_timers: Wheel<TaskId>,
     /// Cursors of all other tasks, by the monotonic clock.
@@ -543,6 +546,7 @@ impl Scheduler {
             workers: Workers::default(),
             breakers: Breakers::default(),
             groups: Groups::default(),
+            backfills: Backfills::default(),
             cron_timers: Wheel::new(wall_tick(now.wall)),
             loop_timers: Wheel::new(monotonic_tick(now.monotonic)),
             instance_timers: Wheel::new(monotonic_tick(now.monotonic)),
@@ -688,10 +692,12 @@ impl Scheduler {
         self.apply_inbox();
         self.open_new_partitions();
         self.fire_due();
+        self.backfills_go_on();
         self.breakers_due();
         self.groups_due();
         self.assign_ready();
         if self.take_up_reports() {
+            self.backfills_go_on();
             self.assign_ready();
         }
         self.read_inbox();

@@ -480,6 +480,7 @@ impl Scheduler {
             self.take_up_limit(task);
         }
         self.take_up_slots(id, snapshot.slots);
+        self.take_up_backfills(id, snapshot.backfills);
         if is_takeover {
             probe!("takeover.with_attempts_in_flight");
         }
@@ -537,7 +538,7 @@ impl Scheduler {
             _ if is_part => {}
             Some(of_task) if state.is_in_progress() => of_task.begin(limit_key, id),
             Some(of_task) if is_delayed => {
-                of_task.delayed.insert(row.ordinal, id);
+                of_task.delay(row.ordinal, id);
             }
             Some(of_task) => of_task.wait(limit_key, id),
             None if state.is_in_progress() => {
@@ -623,6 +624,7 @@ impl Scheduler {
         self.throttle.forget(id);
         self.breakers.forget(id);
         self.groups.forget(id);
+        self.backfills.forget(id);
         self.workers.forget(|instance| instance.partition() == id);
         self.lanes.forget(id);
         self.inbox.forget_partition(id);

@@ -27,8 +27,8 @@ pub(super) struct TaskInstances {
     keyed: BTreeMap<LimitKey, Places>,
     /// Of those that wait, so many wait for a key.
     keyed_waiting: usize,
-    /// Manual ones that are not due yet, by their ordinals.
-    pub(super) delayed: BTreeMap<u64, InstanceId>,
+    /// Those that are not due yet, by their ordinals: of a manual trigger there is one, others share 0.
+    delayed: BTreeSet<(u64, InstanceId)>,
 }
 
 impl TaskInstances {
@@ -43,6 +43,26 @@ impl TaskInstances {
             None => Some(&self.whole),
             Some(key) => self.keyed.get(&key),
         }
+    }
+
+    /// One is not due yet.
+    pub(super) fn delay(&mut self, ordinal: u64, id: InstanceId) {
+        self.delayed.insert((ordinal, id));
+    }
+
+    /// One that was not due is, or has ended.
+    pub(super) fn delay_is_over(&mut self, ordinal: u64, id: InstanceId) {
+        self.delayed.remove(&(ordinal, id));
+    }
+
+    /// That of a manual trigger, where it is not due yet.
+    pub(super) fn delayed_of(&self, ordinal: u64) -> Option<InstanceId> {
+        self.delayed.range((ordinal, InstanceId(0))..).next().filter(|(of, _)| *of == ordinal).map(|(_, id)| *id)
+    }
+
+    /// Those that are not due yet.
+    pub(super) fn delayed(&self) -> impl Iterator<Item = InstanceId> {
+        self.delayed.iter().map(|(_, id)| *id)
     }
 
     /// Whether so many wait for keys, all together, that no more may.
@@ -164,7 +184,7 @@ impl Scheduler {
                 }
             }
         }
-        for instance in of_task.delayed.values() {
+        for (_, instance) in &of_task.delayed {
             let Some(live) = self.instances.get_mut(instance) else { continue };
             live.limit_key = key_of(&task.definition, &live.row, &live.definition);
         }

@@ -15,7 +15,7 @@ use crate::limit_key::LimitKey;
 use crate::limits;
 use crate::misfire;
 use crate::occurrence::{Occurrence, Outcome};
-use crate::scheduler::firing::{self, Firing};
+use crate::scheduler::firing::Firing;
 use crate::scheduler::groups::makes_room;
 use crate::scheduler::{Command, Removed, Scheduler, Task, TaskInstances};
 use crate::time::{Millis, Timestamp};
@@ -183,6 +183,8 @@ impl Scheduler {
             Request::ReferencesChanged { task, references } => self.references_changed(entry.partition, task, references),
             Request::PauseChanged { scope, is_paused } => self.pause_changed(entry.partition, scope, is_paused, entry.at),
             Request::Notice(_) => unreachable!("taken above"),
+            Request::Backfill { ref plan } => self.backfill(&entry, Arc::clone(plan)),
+            Request::CancelBackfill { backfill, reason, .. } => self.cancel_backfill(backfill, &entry.by, reason.as_deref()),
             Request::Rerun { of } => self.rerun(entry.partition, entry.at, &entry.by, *of),
             Request::Delayed { task, ordinal, change, reason } => self.change_delayed(task, ordinal, change, &entry.by, reason.as_deref()),
             Request::MarkNode { instance, node, mark, reason } => {
@@ -336,9 +338,10 @@ impl Scheduler {
             }
         }
         self.disarm_task(id);
+        self.cancel_backfill_of(id);
         // First those that wait: they are not to take the places of the others.
         let of_task = self.tasks[&id].instances.as_ref();
-        let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed.values().copied()).chain(of.in_progress()));
+        let all = of_task.into_iter().flat_map(|of| of.waiting().chain(of.delayed()).chain(of.in_progress()));
         let not_started: Vec<_> = all.filter(|id| !self.instances[id].row.state.is_with_worker()).collect();
         for instance in not_started {
             self.cancel_instance(instance, Cause::TaskRemoved, None);
@@ -397,12 +400,7 @@ impl Scheduler {
             self.fire(firing);
             return;
         }
-        let cause = firing::cause_of(origin);
-        let instance = self.insert(firing, State::Waiting, cause);
-        self.instances.get_mut(&instance).expect("just inserted").row.due_at = Some(self.now.wall.saturating_add(due_in));
-        let task = self.tasks.get_mut(&id).expect("looked up above");
-        task.instances.get_or_insert_default().delayed.insert(ordinal, instance);
-        self.arm_instance(instance, due_in);
+        self.fire_later(firing, due_in);
     }
 
     /// Cancels an instance: at once where no worker has it, else by asking the worker. One that has ended stays as it is.
@@ -450,6 +448,7 @@ impl Scheduler {
         self.mark_instance(id);
         self.tell_chained(id);
         self.give_slot_back(id);
+        self.backfilled_one_ended(id);
         if was_created && !waited_for_group {
             self.forget_ready(id);
         }
@@ -458,7 +457,7 @@ impl Scheduler {
         }
         if let Some(instances) = self.tasks.get_mut(&task).and_then(|task| task.instances.as_mut()) {
             instances.leave(key, id);
-            instances.delayed.remove(&ordinal);
+            instances.delay_is_over(ordinal, id);
         }
         self.fill_free_places(task, key);
         // A fixed delay waits for this one no longer.
@@ -496,10 +495,11 @@ impl Scheduler {
     fn cancel_scheduled_waiting(&mut self, task: TaskId, cause: Cause) {
         self.cancel_waiting(task, None, cause, |origin| !origin.is_by_hand());
         let Some(instances) = self.tasks.get(&task).and_then(|task| task.instances.as_ref()) else { return };
-        let created: Vec<_> = instances.in_progress().collect();
-        for id in created {
+        // Missed fire times that wait to be made up for are in neither.
+        let rest: Vec<_> = instances.in_progress().chain(instances.delayed()).collect();
+        for id in rest {
             let row = &self.instances[&id].row;
-            if row.state == State::Created && !row.origin.is_by_hand() {
+            if matches!(row.state, State::Created | State::Waiting) && !row.origin.is_by_hand() {
                 self.cancel_instance(id, cause, None);
             }
         }

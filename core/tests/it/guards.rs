@@ -1,6 +1,6 @@
 //! Each guard, switched off, makes something fail that holds with it, and it was hit.
 
-use punctual_core::definition::{Blocking, Chain, ChainOn, MisfireAction, Sharding, TaskDefinition, Trigger};
+use punctual_core::definition::{Band, Blocking, Chain, ChainOn, MisfireAction, Sharding, TaskDefinition, Trigger};
 use punctual_core::guard::{self, Guard};
 use punctual_core::ids::Fence;
 use punctual_core::instance::State;
@@ -353,22 +353,23 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
-/// Two tasks of a group that lets one run and begin now and then.
+/// Three tasks of a group that lets one run at a time, and two begin in four seconds.
 fn group() -> Result<(), String> {
-    let mut world = World::settled(2);
-    for name in ["a", "b"] {
+    let mut world = World::settled(3);
+    world.run(5_000);
+    for name in ["a", "b", "c"] {
         let mut definition = task(name, Trigger::Manual);
         definition.group = Some(Arc::from("group"));
-        let rate = Some(punctual_core::rate::RateLimit { starts: 1, per: Millis(4_000) });
+        let rate = Some(punctual_core::rate::RateLimit { starts: 2, per: Millis(4_000) });
         Arc::make_mut(&mut definition.policies).group = Some(punctual_core::definition::GroupLimits { max_running: Some(1), rate });
         world.define(definition);
-        world.script(name, &[slow(3_000)]);
+        world.script(name, &[slow(1_000)]);
         world.trigger(name, None);
     }
-    world.run(2_500);
+    world.run(1_600);
     let running = world.began.len();
     world.run(15_000);
-    ensure(running == 1 && world.began.len() == 2, "two began at once, or one never did")
+    ensure(running == 1 && world.began.len() == 3, "two began at once, or one never did")
 }
 
 /// A diamond, one side of which takes long.
@@ -398,7 +399,22 @@ fn diamond_taken_over() -> Result<(), String> {
     ensure(world.began.len() == 4, "a node that had ended ran again")
 }
 
-const SCENARIOS: [(Guard, Scenario); 25] = [
+/// One worker, and more urgent work than it can do.
+fn mixed_bands() -> Result<(), String> {
+    let mut world = World::settled(1);
+    for (name, band) in [("urgent", Band::Urgent), ("low", Band::Low)] {
+        let mut definition = task(name, every(1));
+        definition.band = band;
+        Arc::make_mut(&mut definition.policies).concurrency.max_running = 50;
+        world.define(definition);
+        world.script(name, &[slow(10_000)]);
+    }
+    world.run(600_000);
+    let low = world.rows("low").iter().filter(|row| row.attempt > 0).count();
+    ensure(low * 25 >= world.began.len(), "low work does not have its share")
+}
+
+const SCENARIOS: [(Guard, Scenario); 26] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -424,6 +440,7 @@ const SCENARIOS: [(Guard, Scenario); 25] = [
     (Guard::GroupLimit, group),
     (Guard::NodesWait, diamond),
     (Guard::EndedNodesKnown, diamond_taken_over),
+    (Guard::BandsTakeTurns, mixed_bands),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -547,6 +564,9 @@ fn every_probe_is_hit() {
     // Nodes of workflows are skipped, marked, carried over, and found by a new owner.
     crate::workflows::a_rerun_from_a_node_runs_what_follows_from_it();
     crate::workflows::what_was_said_of_a_failed_node_counts_after_a_takeover();
+    // A fire time is made up for.
+    sharded.backfill("divided", &[punctual_core::time::Timestamp(0)], 1);
+    sharded.run(5_000);
     // A blackout is passed by.
     crate::timetable::after_a_blackout();
     // A replica that comes late is handed its share.

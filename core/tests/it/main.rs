@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time, and read and write their data; the machines under test don't")]
 
+mod backfills;
 mod behaviours;
 mod broadcast;
 mod bursts;

@@ -258,7 +258,7 @@ fn lateness_counts_from_the_start_that_jitter_gives() {
     let hour = Timestamp(1_800_000_000_000 / 3_600_000 * 3_600_000);
     let Trigger::Timetable(timetable) = &trigger else { unreachable!() };
     let start = timetable.start_of(TaskId(7), hour);
-    let policy = MisfirePolicy { action: MisfireAction::Skip, deadline: Some(Millis(60_000)) };
+    let policy = MisfirePolicy { action: MisfireAction::Skip, deadline: Some(Millis(60_000)), rate: None };
     let planned = |now: Timestamp| misfire::plan(&trigger, TaskId(7), hour, now, Millis(5_000), policy);
     let early = planned(Timestamp(start.0 - 1));
     assert_eq!((early.on_time.len(), early.dropped.len(), early.next), (0, 0, Some(hour)));
@@ -289,7 +289,7 @@ fn ten_years_of_downtime_with_nightly_blackouts_are_planned_at_once() {
     let (cursor, now) = (Timestamp(1_480_000_000_000), Timestamp(1_795_600_000_000));
     for action in [MisfireAction::Skip, MisfireAction::FireOnce, MisfireAction::FireAll { limit: 100 }] {
         let started = Instant::now();
-        let plan = misfire::plan(&trigger, TaskId(1), cursor, now, Millis(5_000), MisfirePolicy { action, deadline: None });
+        let plan = misfire::plan(&trigger, TaskId(1), cursor, now, Millis(5_000), MisfirePolicy { action, deadline: None, rate: None });
         assert!(started.elapsed() < Duration::from_secs(1), "{action:?}: {:?}", started.elapsed());
         let rows = plan.dropped.iter().chain(&plan.left_out).map(|run| run.count).sum::<u64>();
         let all = rows + (plan.caught_up.len() + plan.on_time.len()) as u64;
@@ -357,7 +357,7 @@ proptest! {
         deadline in proptest::option::of(6_000_u64..5_000_000),
     ) {
         let (task, trigger) = (TaskId(task), Trigger::Timetable(Arc::clone(&timetable)));
-        let policy = MisfirePolicy { action, deadline: deadline.map(Millis) };
+        let policy = MisfirePolicy { action, deadline: deadline.map(Millis), rate: None };
         let made_at = Timestamp(1_793_491_200_000 + made);
         let mut cursor = misfire::first(&trigger, made_at);
         let begin = cursor;

@@ -25,6 +25,8 @@ pub enum Aim {
     IdleStaleOwners,
     /// Each task is fired once, by hand, and the database forgets the end of that: nothing more is written that would show it.
     ForgottenEnds,
+    /// Tasks of all bands, each with as much work as there are slots, and nothing goes wrong.
+    MixedBands,
     /// The database's answers come late or not at all, and workers connect anew all the time.
     DoubtfulLeases,
     /// There is a worker from before there were shards, and tasks have some.
@@ -118,6 +120,29 @@ impl Aim {
                 let ends = plan.calls.iter().map(|call| call.at_ms + 400 + call.at_ms / 100 % 300);
                 let forgets = |at_ms| Fault { at_ms, lasts_ms: 0, kind: FaultKind::Failover, on: Selector::World };
                 plan.faults = ends.map(forgets).collect();
+            }
+            Aim::MixedBands => {
+                (plan.shape.workers, plan.shape.slots) = (1, 2);
+                let bands = ["urgent", "low", "normal"];
+                for (index, task) in plan.tasks.iter_mut().enumerate() {
+                    let Some(document) = task.document.as_object_mut() else { continue };
+                    let (name, handler) = (document["name"].clone(), document["handler"].clone());
+                    document.clear();
+                    document.extend([
+                        ("name".into(), name),
+                        ("handler".into(), handler),
+                        ("trigger".into(), json!({ "fixed_rate": "500ms" })),
+                    ]);
+                    document.insert("concurrency".into(), json!({ "max_running": 20, "max_queue": 20 }));
+                    if bands[index % bands.len()] != "normal" {
+                        document.insert("priority".into(), json!(bands[index % bands.len()]));
+                    }
+                    task.handler.takes_ms = (900, 1_000);
+                    task.handler.fails_per_mille = 0;
+                    task.handler.downstream = None;
+                }
+                plan.calls.clear();
+                plan.faults.clear();
             }
             Aim::DoubtfulLeases => {
                 plan.shape.schedulers = 3;

@@ -133,7 +133,8 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
     row(Core(Guard::RateLimit), &["rate.held"]).known(50),
     row(Core(Guard::PartsUnderstood), &["route.fits"]).aimed(Aim::OldWorkers).known(1),
-    row(Core(Guard::GroupLimit), &["group.held"]),
+    row(Core(Guard::GroupLimit), &["group.held"]).known(11),
+    row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

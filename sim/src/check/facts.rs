@@ -86,6 +86,8 @@ pub(super) enum EntryKind<'a> {
     Cancel { instance: InstanceId },
     Rerun { instance: InstanceId },
     Mark { instance: InstanceId },
+    Backfill { task: TaskId },
+    BackfillCancel { backfill: InboxId, task: TaskId },
     Noticed { notice: &'a Notice },
     ReferencesChanged { task: TaskId },
     Skip,
@@ -265,6 +267,12 @@ impl<'a> Facts<'a> {
                     let kind = EntryKind::Submitted { task: *task, submissions: *submissions, key: key.as_deref() };
                     self.entries.push(entry(*id, None, kind));
                 }
+                What::BackfillSubmitted { entry: id, task } => {
+                    self.entries.push(entry(*id, None, EntryKind::Backfill { task: *task }));
+                }
+                What::BackfillCancelSubmitted { entry: id, backfill, task } => {
+                    self.entries.push(entry(*id, None, EntryKind::BackfillCancel { backfill: *backfill, task: *task }));
+                }
                 What::Noticed { entry: id, partition, notice } => {
                     self.entries.push(entry(*id, Some(*partition), EntryKind::Noticed { notice }));
                 }
@@ -299,8 +307,11 @@ impl<'a> Facts<'a> {
         self.tasks = tasks.into_iter().map(|(id, edits)| Task { id, edits }).collect();
         self.versions.sort_by_key(|version| version.row.id);
         for index in 0..self.entries.len() {
-            if let EntryKind::Submitted { task, .. } | EntryKind::ReferencesChanged { task } | EntryKind::Delayed { task, .. } =
-                self.entries[index].kind
+            if let EntryKind::Submitted { task, .. }
+            | EntryKind::ReferencesChanged { task }
+            | EntryKind::Delayed { task, .. }
+            | EntryKind::Backfill { task }
+            | EntryKind::BackfillCancel { task, .. } = self.entries[index].kind
             {
                 self.entries[index].partition = self.partition_of(task);
             }

@@ -1,6 +1,8 @@
 //! `fire.never_early` and `fire.no_duplicate`.
 
-use punctual_core::instance::{InstanceRow, Part};
+use std::collections::BTreeSet;
+
+use punctual_core::instance::{InstanceRow, Origin, Part};
 
 use crate::check::facts::{Commit, Facts};
 use crate::check::{Case, Verdict};
@@ -51,8 +53,9 @@ pub(super) fn no_duplicate(facts: &Facts<'_>) -> Verdict {
     let mut inserts: Vec<_> = inserts.collect();
     inserts.sort_by_key(|(_, row)| (row.task, row.fire_time, row.ordinal, row.run, row.part));
     judge_neighbours(facts, &mut case, &inserts, is_same_firing, "the same firing");
-    // Those of submissions, and their later runs.
-    inserts.retain(|(_, row)| !row.origin.is_own() && row.ordinal != 0 && row.part == Part::WHOLE);
+    // Those of submissions, and their later runs. A backfill has many instances: `backfill.complete` judges it.
+    let backfills: BTreeSet<_> = inserts.iter().filter(|(_, row)| row.origin == Origin::Backfill).map(|(_, row)| row.ordinal).collect();
+    inserts.retain(|(_, row)| !row.origin.is_own() && row.ordinal != 0 && row.part == Part::WHOLE && !backfills.contains(&row.ordinal));
     inserts.sort_by_key(|(commit, row)| (row.ordinal, row.run, commit.record));
     let is_same =
         |a: &InstanceRow, b: &InstanceRow| (a.ordinal, a.run) == (b.ordinal, b.run) && (a.task, a.fire_time) != (b.task, b.fire_time);

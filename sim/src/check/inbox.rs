@@ -1,5 +1,6 @@
 //! `inbox.once`, `submit.durable` and `cancel.effective`: what people ask for.
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::inbox::{Notice, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State};
@@ -73,6 +74,16 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
                 }
                 _ => trigger_without_effect(*id, *task, 1, &mut brought),
             },
+            EntryKind::Backfill { .. } => {
+                let is_there = commit.batch.backfills.iter().any(|write| write.row.id == *id && write.is_new);
+                (!is_there).then(|| "there is no such backfill".to_owned())
+            }
+            // One that has ended stays as it is.
+            EntryKind::BackfillCancel { backfill, .. } => {
+                let written = commit.batch.backfills.iter().find(|write| write.row.id == backfill);
+                let runs_on = written.is_some_and(|write| write.row.state == BackfillState::Running);
+                runs_on.then(|| format!("backfill {backfill} runs on"))
+            }
             EntryKind::Noticed { notice } => slot_without_effect(facts, place, notice),
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } | EntryKind::Paused { .. } => None,
@@ -130,17 +141,27 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
 /// A question for a slot makes one, a grant is in the row of an instance that has not ended, and what is given back is gone.
 fn slot_without_effect(facts: &Facts<'_>, place: usize, notice: &Notice) -> Option<String> {
     let commit = &facts.commits[place];
+    let applied = || commit.batch.applied.iter().filter_map(|id| facts.entry_at(*id, commit.record));
+    let is_there = |is_it: &dyn Fn(&Notice) -> bool| {
+        applied().any(|entry| if let EntryKind::Noticed { notice } = entry.kind { is_it(notice) } else { false })
+    };
+    let gives_back = |notice: &Notice, of: InstanceId| matches!(notice, Notice::GroupRelease { instance, .. } if *instance == of);
+    let asks = |notice: &Notice, of: InstanceId| matches!(notice, Notice::GroupAsk { instance, .. } if *instance == of);
     let written = |instance: &InstanceId| commit.batch.slots.iter().rev().find(|write| write.instance == *instance);
     match notice {
         Notice::Chained { .. } => None,
-        // One that was given back in the same batch is gone.
-        Notice::GroupAsk { instance, .. } if written(instance).is_none() => Some(format!("instance {instance} has no slot")),
+        // One that is given back in the same batch was never written.
+        Notice::GroupAsk { instance, .. } if written(instance).is_none() && !is_there(&|other| gives_back(other, *instance)) => {
+            Some(format!("instance {instance} has no slot"))
+        }
         Notice::GroupGrant { instance, .. } => {
             let row = facts.row_at(*instance, commit.record).filter(|row| !row.state.is_terminal())?;
             let is_granted = row.links.as_ref().and_then(|links| links.slot.as_ref()).is_some_and(|slot| slot.is_granted);
             (!is_granted).then(|| format!("instance {instance} doesn't have the slot that it was granted"))
         }
-        Notice::GroupRelease { instance, .. } if written(instance).is_none_or(|write| write.slot.is_some()) => {
+        Notice::GroupRelease { instance, .. }
+            if written(instance).map_or_else(|| !is_there(&|other| asks(other, *instance)), |write| write.slot.is_some()) =>
+        {
             Some(format!("instance {instance} still has its slot"))
         }
         Notice::GroupAsk { .. } | Notice::GroupRelease { .. } => None,

@@ -22,10 +22,11 @@
 //!
 //! # What is to come
 //!
-//! With their features: `priority.no_starvation`, `dag.parents_first`, `dag.counter_exact`.
+//! With their features: `dag.parents_first`, `dag.counter_exact`.
 
 mod accounted;
 mod attempts;
+mod backfills;
 mod chains;
 mod clock;
 mod dag;
@@ -45,6 +46,7 @@ mod results;
 mod retries;
 mod rows;
 mod series;
+mod starvation;
 mod stuck;
 
 use std::fmt;
@@ -148,9 +150,11 @@ pub const CATALOGUE: &[Property] = &[
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("pause.held", "nothing of a paused task starts from the pause's commit until its end", pauses::held),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
+    property("backfill.complete", "a backfill has one instance for each of its fire times, in order, a few at once", backfills::complete),
     property("group.held", "no instance of a group begins beyond the group's limit, whoever owns it", groups::held),
     property("group.no_leak", "when all is well again, a group keeps no slot of what has ended", groups::no_leak),
     property("key.held", "no instance starts beyond the limit of its key", groups::key_held),
+    property("priority.no_starvation", "no instance is passed over by other bands for longer than their weights say", starvation::none),
     property("route.fits", "a handler begins on a worker that has what its task asks for", queueing::fits),
     property("misfire.by_policy", "what becomes of missed fire times is what the policy says", misfires::by_policy),
     property("heal.converges", "when all is well again, everything comes to its end", stuck::converges),

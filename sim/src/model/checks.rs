@@ -113,7 +113,7 @@ impl Data {
         let outputs = batch.outputs.iter().map(|output| output.instance.partition());
         let entries = batch.applied.iter().filter_map(|id| Some(self.inbox.get(id)?.partition));
         let messages = batch.messages.iter().map(|message| message.from);
-        let slots = batch.slots.iter().map(|write| write.partition);
+        let slots = batch.slots.iter().map(|write| write.partition).chain(batch.backfills.iter().map(|write| write.row.partition));
         match instances
             .chain(tasks)
             .chain(outputs)

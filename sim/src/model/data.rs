@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use punctual_core::backfill::{BackfillRow, BackfillWrite};
 use punctual_core::batch::{Batch, GroupSlot, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
@@ -177,6 +178,8 @@ pub struct Data {
     pub references: BTreeMap<(TaskId, TaskId), Reference>,
     /// Slots of groups, by the group's partition and their instances.
     pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
+    /// Backfills, by the entries that asked for them.
+    pub backfills: BTreeMap<InboxId, BackfillRow>,
     /// What attempts wrote.
     pub outputs: BTreeMap<(InstanceId, u32), Output>,
     /// What people have done, and what waits for them.
@@ -411,6 +414,13 @@ impl Data {
             match &write.slot {
                 Some(slot) => _ = self.slots.insert((write.partition, write.instance), slot.clone()),
                 None => _ = self.slots.remove(&(write.partition, write.instance)),
+            }
+        }
+        for BackfillWrite { row, is_new } in &batch.backfills {
+            match self.backfills.get_mut(&row.id) {
+                Some(stored) => (stored.state, stored.made, stored.ended) = (row.state, row.made, row.ended),
+                None if *is_new => _ = self.backfills.insert(row.id, row.clone()),
+                None => {}
             }
         }
         for id in &batch.applied {

@@ -6,10 +6,12 @@
 //! | `checks` | what may not be written, and the guards that say so |
 //! | `reading` | what owners read, and what is set aside for a program that can't decode it |
 //! | `catalog` | what everybody may read, and what an application of documents has to write |
+//! | `backfills` | what is to be known before a backfill is asked for, and asking for it |
 //! | `database` | a primary with a clock of its own, a replica behind it, failover, and the history of what was carried out |
 //! | `people` | what people do: pauses, the audit, dead letters |
 //! | `ports` | all that behind the ports |
 
+mod backfills;
 mod catalog;
 mod checks;
 mod data;

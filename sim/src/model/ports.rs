@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
@@ -14,7 +15,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction,
+    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction,
     InstanceFilter, InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError,
     Submitted, TaskDocument, TaskView, TriggerChanged, VersionView,
 };
@@ -271,6 +272,28 @@ impl Catalog for ModelStore {
 
     async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
         Ok(self.with(|database, _| database.data().node_views(run)))
+    }
+
+    async fn fired(&self, task: Arc<str>, from: Timestamp, to: Timestamp) -> Result<Option<Fired>, StoreError> {
+        Ok(self.with(|database, _| database.data().fired(&task, from, to)))
+    }
+
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.backfill(at, &Arc::new(plan), after, &by)))
+    }
+
+    async fn cancel_backfill(
+        &self,
+        backfill: InboxId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| database.cancel_backfill(at, backfill, &by, reason)))
+    }
+
+    async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {
+        Ok(self.with(|database, _| database.data().backfills_of(task, limit)))
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillState;
 use punctual_core::batch::{Snapshot, TaskRecord};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
@@ -55,6 +56,12 @@ impl Data {
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
             pauses: self.pauses_of(partition),
+            backfills: self
+                .backfills
+                .values()
+                .filter(|row| row.partition == partition && row.state == BackfillState::Running)
+                .cloned()
+                .collect(),
         }
     }
 
@@ -131,6 +138,8 @@ impl Reader<'_> {
                 let of = if goes_on { self.with_ended(of)? } else { return None };
                 Some(Request::Rerun { of })
             }
+            Request::Backfill { plan } => (self.standing(plan.task) == Standing::Understood).then(|| entry.request.clone()),
+            Request::CancelBackfill { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
             Request::PauseChanged { .. } => Some(entry.request.clone()),
             Request::Delayed { task, .. } => (self.standing(*task) == Standing::Understood).then(|| entry.request.clone()),
             Request::MarkNode { instance, .. }

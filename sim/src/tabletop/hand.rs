@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillPlan;
 use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
 use punctual_core::inbox::{DelayedChange, NodeMark, RerunFrom, Submission};
@@ -245,6 +246,23 @@ impl World {
         let reason = Some(Arc::from("done by hand"));
         let submitted = self.database.mark_node(self.at(), instance, NodeIndex(node), mark, &Arc::from("ops"), reason);
         self.answered(call, submitted)
+    }
+
+    /// Asks for fire times to be made up for; `None` where that is refused.
+    pub fn backfill(&mut self, name: &str, fire_times: &[Timestamp], concurrency: u32) -> Option<InboxId> {
+        let (at, by) = (self.at(), Arc::from("ops"));
+        let newest = self.data().fired(name, Timestamp(0), Timestamp(0)).and_then(|fired| fired.newest);
+        let plan = BackfillPlan { task: self.task_id(name), fire_times: fire_times.into(), concurrency, reason: Some(Arc::from("a test")) };
+        match self.database.backfill(at, &Arc::new(plan), newest, &by) {
+            Submitted::Accepted { entry } => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Asks for the end of a backfill.
+    pub fn cancel_backfill(&mut self, backfill: InboxId) {
+        let (at, by) = (self.at(), Arc::from("ops"));
+        self.database.cancel_backfill(at, backfill, &by, None);
     }
 
     /// Writes a rerun of an instance without asking whether there may be one: whoever asks may not have heard of the task's removal.

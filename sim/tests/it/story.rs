@@ -238,6 +238,7 @@ impl Story {
             Origin::Manual => Cause::Triggered,
             Origin::Chain => Cause::Chained,
             Origin::Rerun => Cause::RerunRequested,
+            Origin::Backfill => Cause::Backfilled,
         };
         self.change(id, State::Created, cause);
         id

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
-use punctual_core::ids::InstanceId;
+use punctual_core::ids::{InboxId, InstanceId};
 use punctual_driver::ports::StoreError;
 use serde_json::json;
 
@@ -51,6 +51,16 @@ pub(crate) enum ApiError {
     RunHasEnded { id: InstanceId },
     #[error("that can't be run again so: {why}")]
     RerunRefused { why: String },
+    #[error("the range: {problem}")]
+    BackfillRange { problem: String },
+    #[error("task {name:?} has no fire times of its own: only cron and fixed_rate give any; use `punctual trigger`")]
+    NoTimetable { name: String },
+    #[error("backfill {id} of the task has not ended; wait for it, or cancel it with `punctual backfill cancel {id}`")]
+    BackfillRuns { id: InboxId },
+    #[error("another backfill of the task came in between; look again at what is left, and repeat the call")]
+    BackfillOutdated,
+    #[error("there is no backfill {id}; `punctual backfill list TASK` lists those of a task")]
+    NoSuchBackfill { id: String },
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -108,20 +118,29 @@ impl ApiError {
             ApiError::NodeStands { .. } => "PUN-172",
             ApiError::RunHasEnded { .. } => "PUN-173",
             ApiError::RerunRefused { .. } => "PUN-174",
+            ApiError::BackfillRange { .. } => "PUN-360",
+            ApiError::NoTimetable { .. } => "PUN-361",
+            ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => "PUN-362",
+            ApiError::NoSuchBackfill { .. } => "PUN-363",
         }
     }
 
     fn status(&self) -> StatusCode {
         match self {
-            ApiError::NoSuchPage | ApiError::NoSuchTask { .. } | ApiError::NoSuchInstance { .. } | ApiError::NoSuchNode { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            ApiError::NoSuchPage
+            | ApiError::NoSuchTask { .. }
+            | ApiError::NoSuchInstance { .. }
+            | ApiError::NoSuchNode { .. }
+            | ApiError::NoSuchBackfill { .. } => StatusCode::NOT_FOUND,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::Chains(_) => StatusCode::BAD_REQUEST,
+            ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::NoWorkflow { .. } | ApiError::NodeStands { .. } | ApiError::RunHasEnded { .. } | ApiError::RerunRefused { .. } => {
                 StatusCode::CONFLICT
             }
+            ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => StatusCode::CONFLICT,
             ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,

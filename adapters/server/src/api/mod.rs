@@ -3,6 +3,7 @@
 //! It has no sign-in yet, so it listens on loopback alone, and answers only requests that were meant for it: the `Host` must name this
 //! machine, and a request that a web page of somebody else's sends is refused.
 
+mod backfills;
 mod cluster;
 mod error;
 mod extract;
@@ -118,6 +119,8 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/tasks", get(tasks::list::<S, C>))
         .route("/api/v1/tasks/{name}", get(tasks::detail::<S, C>))
         .route("/api/v1/tasks/{name}/occurrences", get(tasks::occurrences::<S, C>))
+        .route("/api/v1/tasks/{name}/backfills", get(backfills::list::<S, C>).post(backfills::ask::<S, C>))
+        .route("/api/v1/backfills/{id}/cancel", post(backfills::cancel::<S, C>))
         .route("/api/v1/tasks/{name}/trigger", post(tasks::trigger::<S, C>))
         .route("/api/v1/instances", get(instances::list::<S, C>))
         .route("/api/v1/instances/{id}", get(instances::detail::<S, C>))

@@ -83,9 +83,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
         Submitted::NotNewest => return Err(ApiError::NotNewest { id: instance }),
         Submitted::NoSuchTask => return Err(ApiError::NoSuchTask { name: of.task_name.to_string() }),
         Submitted::NoWorkflow => return Err(ApiError::NoWorkflow { id: instance }),
-        Submitted::NoSuchInstance | Submitted::KeyTaken | Submitted::NoSuchNode | Submitted::HasEnded => {
-            return Err(ApiError::NoSuchInstance { id });
-        }
+        _ => return Err(ApiError::NoSuchInstance { id }),
     };
     api.signal();
     let (api, of) = (&api, &of);

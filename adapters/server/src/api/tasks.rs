@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract;
 use axum::http::{HeaderMap, StatusCode};
 use punctual_core::ids::InboxId;
 use punctual_core::inbox::{Submission, ordinal_of};
+use punctual_core::instance::{Origin, State};
 use punctual_core::limits;
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Catalog, Clock, Submitted};
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, Submitted, TaskView};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -24,14 +25,20 @@ pub(crate) struct Page {
     limit: Option<usize>,
 }
 
-pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asked(page): Asked<Page>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    extract::State(api): extract::State<Api<S, C>>,
+    Asked(page): Asked<Page>,
+) -> Result<Json<Value>, ApiError> {
     let limit = checked_limit(page.limit)?;
     let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
     let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
     Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &api.zones)).collect::<Vec<_>>(), "next": next })))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(name): Named) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(
+    extract::State(api): extract::State<Api<S, C>>,
+    Named(name): Named,
+) -> Result<Json<Value>, ApiError> {
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
@@ -47,11 +54,28 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, N
         })
     });
     value["versions"] = versions.collect();
+    value["catching_up"] = catching_up(&api, &view).await?;
     Ok(Json(value))
 }
 
+/// Missed fire times that still wait to be made up for, of a task that spaces them.
+async fn catching_up<S: Catalog, C: Clock>(api: &Api<S, C>, view: &TaskView) -> Result<Value, ApiError> {
+    let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
+    if document["misfire"].get("rate").is_none() {
+        return Ok(Value::Null);
+    }
+    let limit = limits::CATCH_UP_MAX as usize;
+    let filter = InstanceFilter { task: Some(view.name.clone()), state: Some(State::Waiting), limit, ..InstanceFilter::default() };
+    let waiting = api.store.instances(filter).await?;
+    let due: Vec<_> = waiting.iter().filter(|of| of.row.origin == Origin::CatchUp).filter_map(|of| of.row.due_at).collect();
+    Ok(match due.iter().max() {
+        Some(last) => json!({ "left": due.len(), "last_begins_at": last.to_string() }),
+        None => Value::Null,
+    })
+}
+
 pub(crate) async fn occurrences<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
+    extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
     Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
@@ -75,7 +99,7 @@ pub(crate) struct Trigger {
 }
 
 pub(crate) async fn trigger<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
+    extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
     headers: HeaderMap,
     Body(trigger): Body<Trigger>,

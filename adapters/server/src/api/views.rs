@@ -63,6 +63,7 @@ pub(crate) fn instance(view: &InstanceView) -> Value {
         "losses": row.losses,
         "worker": row.worker.as_ref().map(|worker| worker.id.to_string()),
         "due_at": instant(row.due_at),
+        "waits_for_group": row.waits_for_group().map(|group| &**group),
         "key": row.key.as_deref(),
         "created_at": row.created_at().to_string(),
         "ended_at": instant(row.ended_at()),

@@ -108,6 +108,8 @@ commands! {
     MarkSucceeded(operator::MarkSucceededArgs),
     /// Say that a node of a workflow's run that waits can't be done.
     MarkFailed(operator::MarkFailedArgs),
+    /// Make fire times of the past up for: one instance for each that has none.
+    Backfill(operator::BackfillArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

@@ -132,6 +132,10 @@ impl TasksArgs {
         }
         let mut shown = format!("{}  (version {})\n", text(&task["name"]), text(&task["version"]));
         shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
+        if let Some(left) = task["catching_up"]["left"].as_u64() {
+            let last = text(&task["catching_up"]["last_begins_at"]);
+            shown += &format!("made up for {left} more missed fire times, the last one begins at {last}\n");
+        }
         for occurrence in task["occurrences"].as_array().into_iter().flatten() {
             let times = match occurrence["count"].as_u64() {
                 Some(1) => text(&occurrence["first"]),
@@ -279,6 +283,7 @@ fn facts(instance: &Value) -> String {
         origin,
         line("version", "version"),
         line("due at", "due_at"),
+        instance["waits_for_group"].as_str().map(|group| format!("waits for  a slot of the group {group}\n")).unwrap_or_default(),
         line("payload", "payload"),
         line("result", "result"),
     ]

@@ -5,6 +5,7 @@ mod chains;
 mod cluster;
 mod dev;
 mod kill9;
+mod limits;
 mod parts;
 mod support;
 mod trouble;

@@ -288,7 +288,7 @@ impl Importer<'_> {
         let trigger = CronTrigger { timezone, ..CronTrigger::new(entry.schedule.clone()) };
         let mut spec = TaskSpec::new("imported", Trigger::Cron(trigger), Handler::Command(config));
         spec.description = self.description(&comments);
-        spec.misfire = Misfire { action: MisfireAction::Skip, limit: None, deadline: None };
+        spec.misfire = Misfire { action: MisfireAction::Skip, limit: None, deadline: None, rate: None };
         spec.concurrency = Concurrency { max_running: MAX_RUNNING_MAX, ..Concurrency::default() };
         spec.idempotent = false;
         spec.normalise();

@@ -150,11 +150,11 @@ fn a_file_of_another_shape() {
     check(
         "task: []\n",
         expect![[r#"
-        tasks.yaml:1:1: PUN-106: there is no field `task`
-            did you mean `tasks`? Allowed: calendars, defaults, tasks
-        tasks.yaml:1:1: PUN-105: the file has no `tasks:`
-            write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
-    "#]],
+            tasks.yaml:1:1: PUN-106: there is no field `task`
+                did you mean `tasks`? Allowed: calendars, groups, defaults, tasks
+            tasks.yaml:1:1: PUN-105: the file has no `tasks:`
+                write `tasks:` and under it a list of tasks, each with name, trigger and command; see docs/task-file.md
+        "#]],
     );
     check(
         "tasks:\n- {name: a, trigger: manual, command: x}\ndefaults: {owner: me}\n",
@@ -279,7 +279,7 @@ fn wrong_values() {
             tasks.yaml:9:12: PUN-109 tasks[0].misfire: `fire` is not one of the values
                 allowed: fire_once, fire_all, skip; or a map with `action`
             tasks.yaml:10:16: PUN-108 tasks[0].concurrency: `3` where a map is wanted
-                a map with max_running, when_full, max_queue
+                a map with max_running, when_full, max_queue, key
             tasks.yaml:11:25: PUN-111 tasks[0].retry.max_attempts: `-1` where a whole number is wanted
                 digits only, at most 4294967295
             tasks.yaml:11:37: PUN-111 tasks[0].retry.factor: `fast` is not a factor
@@ -801,5 +801,71 @@ fn queueing_and_routing() {
         tasks.yaml:5:57: PUN-141 tasks[0].routing.tags["a=b"]: `a=b=c` is not a tag
             letters, digits and _ - . / on both sides, the value may have : too, neither is empty, 128 bytes in all
     "#]],
+    );
+}
+
+/// The limits of groups are said once, and hold for all tasks of the file.
+#[test]
+fn groups_keys_and_rates_that_make_no_sense_are_refused() {
+    check(
+        "\
+groups:
+  empty: {}
+  none: {max_running: 0}
+  billing: {max_running: 5}
+tasks:
+  - {name: a, trigger: manual, command: x, group: billing, concurrency: {key: customer}}
+  - {name: b, trigger: manual, command: x, group: billing, group_limits: {max_running: 7}}
+  - {name: c, trigger: manual, command: x, group_limits: {max_running: 7}}
+  - {name: d, trigger: manual, command: x, group: ' ', concurrency: {key: /a~2}}
+  - {name: e, trigger: manual, command: x, misfire: {action: skip, rate: {starts: 1, per: 1s}}}
+  - {name: f, trigger: manual, command: x, misfire: {action: fire_all, rate: {starts: 0, per: 1ms}}}
+",
+        expect![[r#"
+            tasks.yaml:2:10: PUN-145 groups.empty: the group has no limit
+                write `max_running: 5`, or a `rate_limit`, or both
+            tasks.yaml:3:9: PUN-111 groups.none: 0 is out of range
+                1 to 100000
+            tasks.yaml:6:79: PUN-144 tasks[0].concurrency.key: `customer` is no pointer: it doesn't begin with a slash
+                a JSON pointer into the payload, such as /customer/id: a slash before each step, ~1 for a slash in a name
+            tasks.yaml:7:51: PUN-145 tasks[1].group: the group `billing` has other limits here than on line 6
+                write its limits once, under `groups:` at the top of the file, and no `group_limits` with the tasks
+            tasks.yaml:8:58: PUN-145 tasks[2].group_limits: they are limits of a group, and the task is in none
+                add `group: ...`, or leave them out
+            tasks.yaml:9:51: PUN-145 tasks[3].group: it begins or ends with a blank
+                a name of 1 to 128 characters, such as billing
+            tasks.yaml:9:75: PUN-144 tasks[3].concurrency.key: `/a~2` is no pointer: a ~ in it is neither ~0 nor ~1
+                a JSON pointer into the payload, such as /customer/id: a slash before each step, ~1 for a slash in a name
+            tasks.yaml:10:74: PUN-116 tasks[4].misfire.rate: a rate is for `action: fire_all` only
+                leave it out
+            tasks.yaml:11:87: PUN-111 tasks[5].misfire.rate.starts: 0 is out of range
+                1 to 1000000
+            tasks.yaml:11:95: PUN-110 tasks[5].misfire.rate.per: 1ms is out of range
+                100ms to 1h
+        "#]],
+    );
+}
+
+#[test]
+fn tasks_get_the_limits_of_their_group() {
+    let text = "\
+groups:
+  billing: {max_running: 5, rate_limit: {starts: 10, per: 1s}}
+defaults: {group: billing}
+tasks:
+  - {name: a, trigger: manual, command: x}
+  - {name: b, trigger: manual, command: x, group: other}
+  - {name: c, trigger: manual, command: x, group: null}
+";
+    let file = read(text).expect("a good file");
+    let of = |index: usize| {
+        (file.tasks[index].definition.group.as_deref(), file.tasks[index].definition.policies.group.map(|limits| limits.max_running))
+    };
+    assert_eq!((of(0), of(1), of(2)), ((Some("billing"), Some(Some(5))), (Some("other"), None), (None, None)));
+    assert!(
+        file.tasks[0]
+            .spec
+            .to_json()
+            .ends_with(r#""group":"billing","group_limits":{"max_running":5,"rate_limit":{"starts":10,"per":"1s"}}}"#)
     );
 }

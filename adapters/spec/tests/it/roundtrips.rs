@@ -227,17 +227,22 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     );
     let band = prop::sample::select(vec![Band::Urgent, Band::Normal, Band::Low]);
     let priority = (band, 0_u32..=9).prop_map(|(band, level)| Priority { band, level });
-    let queueing = (priority, option::of((1_u32..50, 100_u64..3_600_000)), routing());
+    let rate = || option::of((1_u32..50, 100_u64..3_600_000));
+    let group = option::of((name(), option::of(1_u32..9), rate(), any::<bool>()));
+    let queueing = (priority, rate(), routing(), group);
     let flags = (any::<bool>(), any::<bool>(), queueing);
     let misfire = prop_oneof![
-        option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline }),
-        option::of(1_u32..200).prop_map(|limit| Misfire { action: MisfireAction::FireAll, limit, deadline: None }),
+        option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline, rate: None }),
+        (option::of(1_u32..200), option::of(1_u32..9)).prop_map(|(limit, starts)| Misfire {
+            action: MisfireAction::FireAll,
+            limit,
+            deadline: None,
+            rate: starts.map(|starts| RateLimit { starts, per: Millis(1_000) }),
+        }),
         Just(Misfire::default()),
     ];
-    let concurrency = (1_u32..4, option::of(99_u32..102)).prop_map(|(max_running, max_queue)| Concurrency {
-        max_running,
-        when_full: WhenFull::Queue,
-        max_queue,
+    let concurrency = (1_u32..4, option::of(99_u32..102), option::of("/[a-z~0-1é]{0,5}")).prop_map(|(max_running, max_queue, key)| {
+        Concurrency { max_running, when_full: WhenFull::Queue, max_queue, key: key.map(|key| key.replace('~', "~1")) }
     });
     let codes = option::of(vec((100_u32..200, 0_u32..50).prop_map(|(first, length)| format!("{first}-{}", first + length)), 1..3));
     let on = (codes, any::<bool>()).prop_map(|(exit_codes, timeouts)| RetryOn { exit_codes, statuses: None, timeouts });
@@ -278,7 +283,12 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             retry,
             timeout,
         )| {
-            let (priority, rate, routing) = queueing;
+            let (priority, rate, routing, group) = queueing;
+            let rate_limit = |rate: Option<(u32, u64)>| rate.map(|(starts, per)| RateLimit { starts, per: Millis(per) });
+            let group_limits = group.clone().filter(|(.., has_limits)| *has_limits).map(|(_, max_running, rate, _)| GroupLimits {
+                max_running: max_running.or(rate.is_none().then_some(3)),
+                rate_limit: rate_limit(rate),
+            });
             let (retry, (mut on, budget, downstream, breaker)) = retry;
             on.exit_codes = on.exit_codes.filter(|_| matches!(handler, Handler::Command(_)));
             let circuit_breaker = breaker.filter(|_| downstream.is_some());
@@ -295,8 +305,10 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
                 enabled,
                 idempotent,
                 priority,
-                rate_limit: rate.map(|(starts, per)| RateLimit { starts, per: Millis(per) }),
+                rate_limit: rate_limit(rate),
                 routing,
+                group: group.map(|(group, ..)| group),
+                group_limits,
                 misfire,
                 concurrency,
                 retry: Retry { on, budget, ..retry },
@@ -327,6 +339,8 @@ proptest! {
         let mut specs = specs;
         for (index, spec) in specs.iter_mut().enumerate() {
             spec.name = format!("{index}{}", spec.name);
+            // Tasks of one group agree on its limits.
+            spec.group = spec.group.take().map(|group| format!("{index}{}", group.chars().take(100).collect::<String>()));
         }
         prop_assume!(specs.iter().all(|spec| spec.to_definition(crate::zones()).is_ok()));
         let yaml = to_yaml(&specs, &["made by a test".to_owned()]);

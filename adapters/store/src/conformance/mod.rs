@@ -22,6 +22,7 @@ use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Stor
 
 use crate::Decode;
 
+pub mod backfills;
 pub mod catalog;
 pub mod commits;
 pub mod inbox;
@@ -82,6 +83,12 @@ macro_rules! conformance_tests {
             a_removed_task_leaves_the_snapshot
             slots_of_groups_are_written_with_the_batch_and_read_with_their_partition
             a_slot_of_a_partition_not_relied_on_is_refused
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, backfills {
+            a_backfill_comes_to_its_owner_and_its_row_back
+            a_task_has_one_backfill_at_a_time
+            fire_times_that_have_an_instance_are_told_with_the_cursor
+            a_backfill_is_cancelled_by_its_id
         });
         $crate::conformance_tests!(@cases $factory, $block_on, inbox {
             entries_come_in_order_up_to_the_limit_and_stay_until_applied

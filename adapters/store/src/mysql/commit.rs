@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillWrite;
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId};
 use punctual_core::instance::{InstanceRow, Part, State};
@@ -161,6 +162,7 @@ impl Writer<'_> {
         self.put_occurrences(&mut script);
         self.put_outputs(&mut script, &fire_times);
         self.put_slots(&mut script);
+        self.put_backfills(&mut script);
         let inbox = Many { table: "inbox", uses: &[Use::Match("id")] };
         script.put_all(Expected::Any, inbox.deletes(&self.batch.applied, |values, entry| values.unsigned(entry.0).done()));
         let mut sequences = FxHashMap::default();
@@ -201,6 +203,9 @@ impl Writer<'_> {
         }
         for write in &batch.slots {
             covered.check(write.partition, || format!("the slot of instance {}", write.instance)).map_err(Stop::Refused)?;
+        }
+        for BackfillWrite { row, .. } in &batch.backfills {
+            covered.check(row.partition, || format!("backfill {}", row.id)).map_err(Stop::Refused)?;
         }
         for message in &batch.messages {
             covered.check(message.from, || format!("a message to partition {}", message.partition)).map_err(Stop::Refused)?;
@@ -499,6 +504,21 @@ impl Writer<'_> {
             Expected::Any,
             table.deletes(gone, |values, write| values.unsigned(write.partition.0).unsigned(write.instance.0).done()),
         );
+    }
+
+    fn put_backfills(&self, script: &mut Script) {
+        let new = self.batch.backfills.iter().filter(|write| write.is_new);
+        let head = "INSERT INTO backfills (id, `partition`, asked_at, asked_by, task, state, made, ended, body) VALUES ";
+        let inserts = statements(head, new, "", |values, BackfillWrite { row, .. }| {
+            let values = values.unsigned(row.id.0).unsigned(row.partition.0).signed(row.at.0).bytes(row.by.as_bytes());
+            let values = values.unsigned(row.plan.task.0).unsigned(row.state.code()).unsigned(row.made).unsigned(row.ended);
+            values.bytes(&codec::pack_backfill(&row.plan));
+        });
+        script.put_all(Expected::Any, inserts);
+        for BackfillWrite { row, .. } in self.batch.backfills.iter().filter(|write| !write.is_new) {
+            let (id, state, made, ended) = (row.id, row.state.code(), row.made, row.ended);
+            script.put(Expected::Any, format!("UPDATE backfills SET state = {state}, made = {made}, ended = {ended} WHERE id = {id}"));
+        }
     }
 
     /// Writes inbox entries of others. The last thing before COMMIT, and on its own: from here on nobody else writes entries, see the catalog

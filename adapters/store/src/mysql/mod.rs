@@ -15,6 +15,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
+use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::{DelayedChange, NodeMark, Submission};
@@ -25,7 +26,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction, InstanceFilter,
     InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
     TaskDocument, TaskView, TriggerChanged, VersionView,
 };
@@ -39,6 +40,7 @@ use crate::mysql::owner::Waiting;
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::set_aside::SetAside;
 
+mod backfills;
 mod catalog;
 mod commit;
 mod error;
@@ -467,6 +469,36 @@ impl Catalog for MySqlStore {
         let mut session = self.reads.session().await?;
         let audit = people::audit(&mut session, &filter).await;
         session.done(audit)
+    }
+
+    async fn fired(&self, task: Arc<str>, from: Timestamp, to: Timestamp) -> Result<Option<Fired>, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let fired = backfills::fired(&mut session, &task, from, to).await;
+        session.leave(fired).await
+    }
+
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.session().await?;
+        let submitted = backfills::ask(&mut session, &plan, after, &by, &self.now(now)).await;
+        session.end_unless(submitted, is_written).await
+    }
+
+    async fn cancel_backfill(
+        &self,
+        backfill: InboxId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        let mut session = self.writes.session().await?;
+        let submitted = backfills::cancel(&mut session, backfill, &by, reason.as_deref(), &self.now(now)).await;
+        session.end_unless(submitted, is_written).await
+    }
+
+    async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let backfills = backfills::list(&mut session, task, limit).await;
+        session.done(backfills)
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

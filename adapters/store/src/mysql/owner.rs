@@ -17,6 +17,7 @@ use sqlx::mysql::MySqlRow;
 
 use crate::Decode;
 use crate::codec;
+use crate::mysql::backfills;
 use crate::mysql::error::Failure;
 use crate::mysql::people::pauses_of;
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
@@ -43,6 +44,7 @@ pub(crate) async fn snapshot(
     read_live(session, partition, &mut definitions, set_aside, &mut snapshot).await?;
     read_slots(session, partition, &mut snapshot).await?;
     read_ended_nodes(session, &mut snapshot).await?;
+    snapshot.backfills = backfills::running(session, partition).await?;
     snapshot.references = references(session, &format!("`partition` = {partition}")).await?;
     snapshot.pauses = pauses_of(session, partition).await?;
     Ok(snapshot)

@@ -22,7 +22,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, TaskWrite};
+use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Output, SlotWrite, TaskWrite};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::Notice;
@@ -201,6 +201,8 @@ mod kind {
     /// Goes behind the [`ENTRY`] of a trigger.
     pub(super) const KEY: u8 = 12;
     pub(super) const APPLIED: u8 = 13;
+    pub(super) const SLOT: u8 = 14;
+    pub(super) const SLOT_GONE: u8 = 15;
 }
 
 /// A column is named as where it comes from. What has none in a kind of record is NULL there.
@@ -269,6 +271,7 @@ const INSTANCE: &str = "id, task, version, fire_time, ordinal, run, origin, stat
      submission_key, transitions, payload, part, more";
 const TASK: &str = "`partition`, task, version, next_fire, fired_until";
 const OUTPUT: &str = "attempt, dropped, bytes";
+const SLOT: &str = "`partition`, body";
 
 fn watches() -> Vec<Watch> {
     let watch = |after, kind: u8, columns, further| Watch { after, when: "TRUE", kind: kind.to_string(), columns, further };
@@ -306,6 +309,9 @@ fn watches() -> Vec<Watch> {
             &[("entry", "NEW.id"), ("entry_kind", "NEW.kind")],
         ),
         watch("DELETE ON inbox", kind::APPLIED, "", &[("entry", "OLD.id")]),
+        watch("INSERT ON group_slots", kind::SLOT, SLOT, &[("id", "NEW.instance")]),
+        watch("UPDATE ON group_slots", kind::SLOT, SLOT, &[("id", "NEW.instance")]),
+        watch("DELETE ON group_slots", kind::SLOT_GONE, "", &[("`partition`", "OLD.`partition`"), ("id", "OLD.instance")]),
         watch("INSERT ON idempotency", kind::KEY, "entry, submission_key", &[]),
     ]
 }
@@ -655,6 +661,14 @@ fn add(batch: &mut Batch, kind: u8, row: &MySqlRow) -> Result<(), Failure> {
             attempt: row.try_get("attempt")?,
             output: Output { bytes: row.try_get("bytes")?, dropped: row.try_get("dropped")? },
         }),
+        kind::SLOT | kind::SLOT_GONE => {
+            let (partition, instance) = (partition(row)?, InstanceId(row.try_get("id")?));
+            let slot = match kind {
+                kind::SLOT => Some(codec::slot(partition, instance, row.try_get("body")?)?),
+                _ => None,
+            };
+            batch.slots.push(SlotWrite { partition, instance, slot });
+        }
         kind::APPLIED => batch.applied.push(InboxId(row.try_get("entry")?)),
         _ => return Err(Malformed("a record's kind is unknown").into()),
     }

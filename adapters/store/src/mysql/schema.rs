@@ -215,7 +215,7 @@ const V2: &[&str] = &[
     ) ENGINE = InnoDB",
 ];
 
-// Slots of groups, by the group's partition, whose owner reads them.
+// Slots of groups, by the group's partition, whose owner reads them; and backfills, by the inbox entry that asked for them.
 //
 // What people do. tasks.label is the group of a task that has one. A pause of one task has its partition, whose owner reads it. The audit is only
 // added to. dead_letters has those that were neither run again nor discarded: what listing them costs does not grow with what was settled.
@@ -266,6 +266,19 @@ const V3: &[&str] = &[
         WHERE d.state = 5 AND d.part = 0 AND NOT EXISTS (
             SELECT 1 FROM instances n WHERE n.fire_time = i.fire_time AND n.task = i.task AND n.ordinal = i.ordinal AND n.run > i.run
             AND n.part = 0)",
+    "CREATE TABLE IF NOT EXISTS backfills (
+        id BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+        `partition` SMALLINT UNSIGNED NOT NULL,
+        asked_at BIGINT NOT NULL,
+        asked_by VARBINARY(1024) NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        state TINYINT UNSIGNED NOT NULL,
+        made INT UNSIGNED NOT NULL,
+        ended INT UNSIGNED NOT NULL,
+        body LONGBLOB NOT NULL,
+        KEY backfills_by_task (task, id),
+        KEY backfills_running (`partition`, state)
+    ) ENGINE = InnoDB",
 ];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use punctual_core::backfill::BackfillWrite;
 use punctual_core::batch::{Batch, CommitOutcome, LeaseCheck};
 use punctual_core::ids::{InstanceId, PartitionId, ReplicaId};
 use punctual_core::instance::State;
@@ -95,6 +96,7 @@ impl Writer<'_> {
         self.write_occurrences(batch)?;
         self.write_outputs(batch)?;
         self.write_slots(batch)?;
+        self.write_backfills(batch)?;
         self.write_messages(batch)?;
         self.remove_applied(batch)
     }
@@ -238,6 +240,25 @@ impl Writer<'_> {
             match &write.slot {
                 Some(slot) => put.execute(params![partition, instance, codec::pack_slot(slot)])?,
                 None => remove.execute(params![partition, instance])?,
+            };
+        }
+        Ok(())
+    }
+
+    fn write_backfills(&self, batch: &Batch) -> Result<(), Stop> {
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO backfills (id, partition, at, by, task, state, made, ended, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        let mut change = self.connection.prepare_cached("UPDATE backfills SET state = ?2, made = ?3, ended = ?4 WHERE id = ?1")?;
+        for BackfillWrite { row, is_new } in &batch.backfills {
+            self.check_covered(row.partition, || format!("backfill {}", row.id))?;
+            let (id, state) = (row.id.0.cast_signed(), row.state.code());
+            match is_new {
+                true => {
+                    let (task, body) = (row.plan.task.0.cast_signed(), codec::pack_backfill(&row.plan));
+                    insert.execute(params![id, row.partition.0, row.at.0, &*row.by, task, state, row.made, row.ended, body])?
+                }
+                false => change.execute(params![id, state, row.made, row.ended])?,
             };
         }
         Ok(())

@@ -25,7 +25,7 @@ const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
      LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version
      LEFT JOIN task_states s ON s.partition = t.partition AND s.task = t.id ";
 
-fn task_view(row: &Row<'_>) -> rusqlite::Result<TaskView> {
+fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     Ok(TaskView {
         task: TaskId(unsigned(row, 0)?),
         name: required_text(row, 1)?,
@@ -39,13 +39,17 @@ fn task_view(row: &Row<'_>) -> rusqlite::Result<TaskView> {
 pub(crate) fn tasks(connection: &Connection, after: Option<&str>, limit: usize) -> rusqlite::Result<Vec<TaskView>> {
     // No name is empty, so all are behind the empty one.
     let sql = format!("{TASKS} WHERE t.name > ?1 AND t.removed = 0 ORDER BY t.name LIMIT ?2");
-    connection.prepare_cached(&sql)?.query_map(params![after.unwrap_or(""), sql_limit(limit)], task_view)?.collect()
+    connection.prepare_cached(&sql)?.query_map(params![after.unwrap_or(""), sql_limit(limit)], view_of)?.collect()
+}
+
+/// One task, also a removed one.
+pub(crate) fn task_view(connection: &Connection, name: &str) -> rusqlite::Result<Option<TaskView>> {
+    connection.prepare_cached(&format!("{TASKS} WHERE t.name = ?1"))?.query_row([name], view_of).optional()
 }
 
 pub(crate) fn task(connection: &mut Connection, name: &str) -> rusqlite::Result<Option<(TaskView, Vec<VersionView>)>> {
     let connection = connection.transaction()?;
-    let sql = format!("{TASKS} WHERE t.name = ?1");
-    let Some(view) = connection.prepare_cached(&sql)?.query_row([name], task_view).optional()? else { return Ok(None) };
+    let Some(view) = task_view(&connection, name)? else { return Ok(None) };
     let versions = connection
         .prepare_cached("SELECT version, created_at, created_by, document FROM task_versions WHERE task = ?1 ORDER BY version DESC")?
         .query_map([view.task.0.cast_signed()], |row| {

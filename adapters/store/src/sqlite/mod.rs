@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::{DelayedChange, NodeMark, Submission};
@@ -30,7 +31,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction, InstanceFilter,
     InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
     TaskDocument, TaskView, TriggerChanged, VersionView,
 };
@@ -43,6 +44,7 @@ use crate::sqlite::error::Database;
 use crate::sqlite::lock::ProcessLock;
 use crate::sqlite::threads::Threads;
 
+mod backfills;
 mod catalog;
 mod commit;
 mod error;
@@ -393,6 +395,28 @@ impl Catalog for SqliteStore {
 
     async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
         self.read(move |connection| history::nodes(connection, run)).await
+    }
+
+    async fn fired(&self, task: Arc<str>, from: Timestamp, to: Timestamp) -> Result<Option<Fired>, StoreError> {
+        self.read(move |connection| backfills::fired(connection, &task, from, to)).await
+    }
+
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.write(move |connection| backfills::ask(connection, &plan, after, &by, now)).await
+    }
+
+    async fn cancel_backfill(
+        &self,
+        backfill: InboxId,
+        by: Arc<str>,
+        reason: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Result<Submitted, StoreError> {
+        self.write(move |connection| backfills::cancel(connection, backfill, &by, reason.as_deref(), now)).await
+    }
+
+    async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {
+        self.read(move |connection| backfills::list(connection, task, limit)).await
     }
 
     async fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> Result<Vec<TaskView>, StoreError> {

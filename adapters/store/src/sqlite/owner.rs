@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::Decode;
 use crate::codec;
 use crate::set_aside::{Definitions, Lookup, SetAside, StoredEntry, StoredVersion, read_entry};
+use crate::sqlite::backfills;
 use crate::sqlite::catalog::references;
 use crate::sqlite::error::malformed;
 use crate::sqlite::people::pauses_of;
@@ -52,6 +53,7 @@ pub(crate) fn snapshot(
     snapshot.references = references(&connection, partition, None)?;
     snapshot.pauses = pauses_of(&connection, partition)?;
 
+    snapshot.backfills = backfills::running(&connection, partition)?;
     let mut slots = connection.prepare_cached("SELECT instance, body FROM group_slots WHERE partition = ?1 ORDER BY instance")?;
     let mut found = slots.query([partition.0])?;
     while let Some(row) = found.next()? {

@@ -177,7 +177,7 @@ CREATE TABLE task_references (
 CREATE INDEX task_references_by_target ON task_references (target);
 ";
 
-// Slots of groups, by the group's partition, whose owner reads them.
+// Slots of groups, by the group's partition, whose owner reads them; and backfills, by the inbox entry that asked for them.
 //
 // What people do. tasks.label is the group of a task that has one. A pause of one task has its partition, whose owner reads it. The audit is only
 // added to. A dead letter is settled once it is run again or discarded: the partial indexes have the others.
@@ -226,6 +226,20 @@ UPDATE instances SET settled = 1 WHERE state = 5 AND part = 0 AND EXISTS (
     AND n.ordinal = instances.ordinal AND n.run > instances.run AND n.part = 0);
 CREATE INDEX dead_letters ON instances (fire_time, task, ordinal, run) WHERE state = 5 AND part = 0 AND settled = 0;
 CREATE INDEX dead_letters_by_task ON instances (task, fire_time, ordinal, run) WHERE state = 5 AND part = 0 AND settled = 0;
+
+CREATE TABLE backfills (
+    id INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    by TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    made INTEGER NOT NULL,
+    ended INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX backfills_by_task ON backfills (task, id);
+CREATE INDEX backfills_running ON backfills (partition) WHERE state = 0;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

@@ -37,7 +37,7 @@ enum Ask {
     Acquire(Vec<PartitionId>, usize),
     Renew(Vec<Renewal>),
     Release(PartitionId, Epoch),
-    Commit(Batch),
+    Commit(Box<Batch>),
     Trigger { key: Arc<str>, submissions: usize },
 }
 
@@ -146,7 +146,7 @@ impl Replica {
                     let (partition, version) = (lease.partition, Some(Version(1)));
                     batch.tasks.push(TaskWrite { task: TaskId(9), partition, version, next_fire: None, fired_until });
                 }
-                return Ask::Commit(batch);
+                return Ask::Commit(Box::new(batch));
             }
             _ => {}
         }
@@ -163,7 +163,7 @@ impl Replica {
                 store.release(me, vec![(partition, epoch)], false).await?;
                 Answer::Done
             }
-            Ask::Commit(batch) => match store.commit(Arc::new(batch)).await? {
+            Ask::Commit(batch) => match store.commit(Arc::new(*batch)).await? {
                 CommitOutcome::Committed => Answer::Committed,
                 CommitOutcome::Refused { .. } => Answer::Refused,
                 CommitOutcome::Unknown { .. } => Answer::Unknown,

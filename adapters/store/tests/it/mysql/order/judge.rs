@@ -142,7 +142,7 @@ impl Judge<'_> {
             }
             Seen::Committed(batch) => {
                 let Ask::Commit(asked) = &call.ask else { return Err(wrong("it was not asked for")) };
-                check(Batch { id: CommitId(0), ..(**batch).clone() } == *asked, || wrong("it is another batch"))?;
+                check(Batch { id: CommitId(0), ..(**batch).clone() } == **asked, || wrong("it is another batch"))?;
                 for lease in &batch.leases {
                     let fence = Object::Fence(lease.partition);
                     let was = self.now(&fence);

@@ -1,0 +1,218 @@
+//! Backfills: fire times of a range made up for.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use punctual_core::backfill::{BackfillPlan, BackfillRow, RangeProblem, fire_times_in};
+use punctual_core::ids::InboxId;
+use punctual_core::limits;
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{Catalog, Clock, Submitted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::extract::{Asked, Body, Named, check_length};
+use super::reruns::Reason;
+use super::tasks::checked_limit;
+use super::{Api, ApiError, BY_BYTES_MAX};
+
+/// Fire times that an answer shows.
+const SHOWN: usize = 100;
+
+/// In which order instances are made.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    #[default]
+    Oldest,
+    Newest,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Asks {
+    /// The first instant, such as 2026-11-01T00:00:00Z.
+    from: String,
+    /// The instant behind the last.
+    to: String,
+    #[serde(default)]
+    order: Order,
+    /// How many at a time; 1 where it is left out.
+    concurrency: Option<u32>,
+    /// Those that have an instance as well.
+    #[serde(default)]
+    again: bool,
+    /// Only says what it would do.
+    #[serde(default)]
+    dry_run: bool,
+    /// Of a dry run: fire times behind this one.
+    after: Option<String>,
+    /// Of a dry run: at most so many fire times are listed.
+    limit: Option<usize>,
+    reason: Option<String>,
+    by: Option<String>,
+}
+
+fn instant(field: &'static str, text: &str) -> Result<Timestamp, ApiError> {
+    let parsed: Result<jiff::Timestamp, _> = text.parse();
+    let millis = parsed.ok().map(jiff::Timestamp::as_millisecond);
+    let problem = || format!("{text:?} is not an instant; write it as 2026-11-01T00:00:00Z, or with an offset such as +01:00");
+    millis.map(Timestamp).ok_or_else(|| ApiError::BadRequest { field, problem: problem() })
+}
+
+/// What is to be made up for.
+struct Found {
+    plan: BackfillPlan,
+    newest: Option<InboxId>,
+    /// Fire times that have an instance.
+    passed_over: usize,
+    /// Fire times from here on come by themselves.
+    until: Timestamp,
+}
+
+async fn look<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str, asks: &Asks, reason: Option<Arc<str>>) -> Result<Found, ApiError> {
+    let (from, to) = (instant("from", &asks.from)?, instant("to", &asks.to)?);
+    let concurrency = asks.concurrency.unwrap_or(1);
+    if !(1..=limits::BACKFILL_CONCURRENCY_MAX).contains(&concurrency) {
+        let problem = format!("{concurrency} is not within 1 to {}", limits::BACKFILL_CONCURRENCY_MAX);
+        return Err(ApiError::BadRequest { field: "concurrency", problem });
+    }
+    if from >= to {
+        return Err(ApiError::BackfillRange { problem: "its end is not behind its beginning".to_owned() });
+    }
+    let no_task = || ApiError::NoSuchTask { name: name.to_owned() };
+    let fired = api.store.fired(Arc::from(name), from, to).await?.filter(|fired| !fired.view.removed).ok_or_else(no_task)?;
+    let definition = punctual_spec::decode(&fired.view.document, &api.zones).map_err(|findings| ApiError::BackfillRange {
+        problem: format!("this program can't read the task: {}", findings.first().map(ToString::to_string).unwrap_or_default()),
+    })?;
+    // What its cursor has not come to, the task fires by itself.
+    let until = fired.view.next_fire.unwrap_or(api.clock.now().wall).min(to);
+    let all = fire_times_in(&definition.trigger, fired.view.next_fire, from, until).map_err(|problem| match problem {
+        RangeProblem::NoTimetable => ApiError::NoTimetable { name: name.to_owned() },
+        RangeProblem::TooMany => ApiError::BackfillRange {
+            problem: format!("there are more than {} fire times in it; make several backfills, one after the other", limits::BACKFILL_MAX),
+        },
+    })?;
+    let count = all.len();
+    let has_none = |at: &Timestamp| asks.again || fired.fired.binary_search(at).is_err();
+    let mut fire_times: Vec<_> = all.into_iter().filter(has_none).collect();
+    let passed_over = count - fire_times.len();
+    if matches!(asks.order, Order::Newest) {
+        fire_times.reverse();
+    }
+    let plan = BackfillPlan { task: fired.view.task, fire_times: fire_times.into(), concurrency, reason };
+    Ok(Found { plan, newest: fired.newest, passed_over, until })
+}
+
+/// Makes fire times up for, or says which there are.
+pub(crate) async fn ask<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(name): Named,
+    Body(asks): Body<Asks>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    check_length("by", asks.by.as_deref(), BY_BYTES_MAX)?;
+    check_length("reason", asks.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
+    let Found { plan, newest, passed_over, until } = look(&api, &name, &asks, asks.reason.as_deref().map(Arc::from)).await?;
+    let count = plan.fire_times.len();
+    if asks.dry_run {
+        let after = asks.after.as_deref().map(|after| instant("after", after)).transpose()?;
+        let begin = after.map_or(0, |after| plan.fire_times.iter().position(|at| *at == after).map_or(count, |at| at + 1));
+        let listed: Vec<_> = plan.fire_times[begin..].iter().take(checked_limit(Some(asks.limit.unwrap_or(SHOWN)))?).collect();
+        let next = (begin + listed.len() < count).then(|| listed.last().map(ToString::to_string)).flatten();
+        let listed: Vec<_> = listed.iter().map(ToString::to_string).collect();
+        let answer = json!({ "dry_run": true, "count": count, "passed_over": passed_over, "until": until.to_string(), "fire_times": listed, "next": next });
+        return Ok((StatusCode::OK, Json(answer)));
+    }
+    if count == 0 {
+        let problem = format!(
+            "nothing is left to be made up for in it: {passed_over} fire times have instances, and those from {until} on come by themselves"
+        );
+        return Err(ApiError::BackfillRange { problem });
+    }
+    let (task, by) = (plan.task, Arc::from(asks.by.as_deref().unwrap_or("api")));
+    let entry = match api.store.backfill(plan, newest, by, api.clock.now().wall).await? {
+        Submitted::Accepted { entry } => entry,
+        Submitted::BackfillRuns { backfill } => return Err(ApiError::BackfillRuns { id: backfill }),
+        Submitted::Outdated => return Err(ApiError::BackfillOutdated),
+        _ => return Err(ApiError::NoSuchTask { name }),
+    };
+    api.signal();
+    let api = &api;
+    let made = api.when_applied(entry, || async move { Ok(find(api, Some(task), entry).await?) }).await?;
+    let shown = made.as_ref().map_or_else(|| json!({ "id": entry.to_string(), "total": count }), |row| view(row, &name));
+    Ok((StatusCode::ACCEPTED, Json(json!({ "backfill": shown, "passed_over": passed_over }))))
+}
+
+async fn find<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    task: Option<punctual_core::ids::TaskId>,
+    id: InboxId,
+) -> Result<Option<BackfillRow>, punctual_driver::ports::StoreError> {
+    Ok(api.store.backfills(task, usize::MAX).await?.into_iter().find(|row| row.id == id))
+}
+
+fn view(row: &BackfillRow, task: &str) -> Value {
+    let times = || row.plan.fire_times.iter();
+    json!({
+        "id": row.id.to_string(),
+        "task": task,
+        "state": row.state.name(),
+        "total": row.plan.fire_times.len(),
+        "made": row.made,
+        "done": row.ended,
+        "concurrency": row.plan.concurrency,
+        "first": times().min().map(ToString::to_string),
+        "last": times().max().map(ToString::to_string),
+        "at": row.at.to_string(),
+        "by": &*row.by,
+        "reason": row.plan.reason.as_deref(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Page {
+    limit: Option<usize>,
+}
+
+/// The backfills of a task, newest first.
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(name): Named,
+    Asked(page): Asked<Page>,
+) -> Result<Json<Value>, ApiError> {
+    let Some((task, _)) = api.store.task(Arc::from(name.as_str())).await? else {
+        return Err(ApiError::NoSuchTask { name });
+    };
+    let rows = api.store.backfills(Some(task.task), checked_limit(page.limit)?).await?;
+    Ok(Json(json!({ "backfills": rows.iter().map(|row| view(row, &name)).collect::<Vec<_>>() })))
+}
+
+/// Ends a backfill.
+pub(crate) async fn cancel<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+    Body(reason): Body<Reason>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let (by, reason) = reason.checked()?;
+    let unknown = || ApiError::NoSuchBackfill { id: id.clone() };
+    let backfill = InboxId(id.parse().map_err(|_| unknown())?);
+    let entry = match api.store.cancel_backfill(backfill, by, reason, api.clock.now().wall).await? {
+        Submitted::Accepted { entry } => entry,
+        _ => return Err(unknown()),
+    };
+    api.signal();
+    let api = &api;
+    let ended = api
+        .when_applied(entry, || async move {
+            Ok(find(api, None, backfill).await?.filter(|row| row.state != punctual_core::backfill::BackfillState::Running))
+        })
+        .await?;
+    let name = match &ended {
+        Some(row) => api.store.name_of(row.plan.task).await?.unwrap_or_default(),
+        None => Arc::default(),
+    };
+    Ok((StatusCode::ACCEPTED, Json(json!({ "backfill": ended.as_ref().map(|row| view(row, &name)) }))))
+}
