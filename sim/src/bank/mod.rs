@@ -132,6 +132,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]).known(10001),
     row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
     row(Core(Guard::RateLimit), &["rate.held"]).known(50),
+    row(Core(Guard::PauseHolds), &["pause.held"]),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

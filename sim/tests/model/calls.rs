@@ -92,7 +92,7 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
             }
             Reply::Applied(applied)
         }
-        Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by, key, submissions, now).await?),
+        Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by.into(), key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
         Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, now).await?),
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),

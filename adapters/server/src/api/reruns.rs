@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::limits;
-use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
+use punctual_driver::ports::{Actor, Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Body, Named, check_length};
+use super::extract::{Body, Client, Named, check_length};
 use super::instances::find;
 use super::{Api, ApiError, BY_BYTES_MAX, views};
 
@@ -19,16 +19,17 @@ use super::{Api, ApiError, BY_BYTES_MAX, views};
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reason {
-    reason: Option<String>,
-    by: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) by: Option<String>,
 }
 
 impl Reason {
-    /// Both, where they are not too long.
-    pub(crate) fn checked(self) -> Result<(Arc<str>, Option<Arc<str>>), ApiError> {
+    /// Both, where they are not too long, and what they were sent with.
+    pub(crate) fn actor(self, client: Client) -> Result<Actor, ApiError> {
         check_length("by", self.by.as_deref(), BY_BYTES_MAX)?;
         check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
-        Ok((Arc::from(self.by.as_deref().unwrap_or("api")), self.reason.map(Arc::from)))
+        let by = Arc::from(self.by.as_deref().unwrap_or("api"));
+        Ok(Actor { by, from: client.0, why: self.reason.map(Arc::from) })
     }
 }
 
@@ -36,12 +37,13 @@ impl Reason {
 pub(crate) async fn rerun<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    client: Client,
     Body(reason): Body<Reason>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (by, reason) = reason.checked()?;
+    let actor = reason.actor(client)?;
     let of = find(&api, &id).await?;
     let instance = of.row.id;
-    let (status, entry) = match api.store.rerun(instance, by, reason, api.clock.now().wall).await? {
+    let (status, entry) = match api.store.rerun(instance, actor, None, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
         Submitted::StillRuns => return Err(ApiError::StillRuns { id: instance }),

@@ -4,6 +4,7 @@ mod chains;
 mod cluster;
 mod dev;
 mod kill9;
+mod people;
 mod support;
 mod trouble;
 
