@@ -10,6 +10,7 @@ mod heal;
 mod misfires;
 mod mutilated;
 mod pages;
+mod paused;
 mod regressions;
 mod rehearsal;
 mod reports;
