@@ -6,7 +6,7 @@ use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Store, StoreError, Submitted, TaskDocument};
+use punctual_driver::ports::{AuditFilter, DeadLetterFilter, PauseTarget, Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Store, StoreError, Submitted, TaskDocument};
 use punctual_store::conformance::{TTL, all_partitions};
 
 /// A call of a port.
@@ -23,6 +23,10 @@ pub(crate) enum Call {
     Trigger { task: Arc<str>, by: Arc<str>, key: Option<Arc<str>>, submissions: Vec<Submission> },
     Cancel(InstanceId, Option<Arc<str>>),
     Rerun(InstanceId, Option<Arc<str>>),
+    Pause(PauseTarget, bool),
+    Discard(InstanceId),
+    /// Pauses, dead letters and the audit.
+    People,
     Tasks(Option<Arc<str>>, usize),
     Task(Arc<str>),
     NameOf(TaskId),
@@ -95,6 +99,15 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
         Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by.into(), key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
         Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, now).await?),
+        Call::Pause(target, is_paused) => read(&store.set_pause(target, is_paused, "me".into(), now).await?),
+        Call::Discard(id) => read(&store.discard(id, "me".into(), now).await?),
+        Call::People => {
+            let letters = store.dead_letters(DeadLetterFilter { limit: usize::MAX, ..DeadLetterFilter::default() }).await?;
+            let mut audit = store.audit(AuditFilter { limit: usize::MAX, ..AuditFilter::default() }).await?;
+            // Only their order means something.
+            audit.iter_mut().for_each(|audit| audit.id = 0);
+            read(&(store.pauses().await?, letters, audit))
+        }
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),
         Call::Task(name) => read(&store.task(name).await?),
         Call::NameOf(task) => read(&store.name_of(task).await?),
@@ -130,7 +143,7 @@ pub(crate) fn everything(names: &[&str]) -> Vec<Call> {
     }
     calls.extend((0..=names.len() as u64 + 1).map(|task| Call::NameOf(TaskId(task))));
     calls.push(Call::Instances(InstanceFilter { limit: usize::MAX, ..InstanceFilter::default() }));
-    calls.extend([Call::Counts, Call::Replicas, Call::Partitions]);
+    calls.extend([Call::Counts, Call::People, Call::Replicas, Call::Partitions]);
     let nobody = ReplicaId("nobody".into());
     calls.push(Call::Acquire(nobody.clone(), all_partitions(), usize::MAX));
     calls.push(Call::Beat(nobody));
