@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 38] = [
+pub const CATALOGUE: [&str; 35] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -40,9 +40,6 @@ pub const CATALOGUE: [&str; 38] = [
     "pause.taken_over",
     "pause.parked",
     "pause.held",
-    "delayed.changed",
-    "instance.killed",
-    "instance.skipped",
 ];
 
 /// Counts that this place was come through.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::failures;
-use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
+use punctual_sim::tabletop::{Fate, PauseTarget, Run, World, every, minutely, task};
 
 /// What goes wrong in a scenario, if anything.
 type Scenario = fn() -> Result<(), String>;
@@ -345,7 +345,20 @@ fn full_queue() -> Result<(), String> {
     ensure(world.states("a").last() == Some(&State::Waiting), "what was to run once more was discarded")
 }
 
-const SCENARIOS: [(Guard, Scenario); 21] = [
+/// A paused task's fire times pass by and what is asked for waits, also with another owner.
+fn paused() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", every(2)));
+    world.set_pause(&PauseTarget::All, true);
+    world.trigger("a", None);
+    world.run(10_000);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(20_000);
+    ensure(world.starts("a").is_empty() && world.rows("a").len() == 1, "a paused task has started something")
+}
+
+const SCENARIOS: [(Guard, Scenario); 22] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -367,6 +380,7 @@ const SCENARIOS: [(Guard, Scenario); 21] = [
     (Guard::RetryBudget, retry_budget),
     (Guard::BreakerHolds, open_breaker),
     (Guard::RerunsWait, full_queue),
+    (Guard::PauseHolds, paused),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
