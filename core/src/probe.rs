@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 52] = [
+pub const CATALOGUE: [&str; 49] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -48,9 +48,6 @@ pub const CATALOGUE: [&str; 52] = [
     "pause.taken_over",
     "pause.parked",
     "pause.held",
-    "delayed.changed",
-    "instance.killed",
-    "instance.skipped",
     "workflow.begun",
     "workflow.restored",
     "workflow.failed",

@@ -61,11 +61,15 @@ pub enum AuditAction {
     Reschedule,
     /// Of a node of a workflow it was said what it has come to.
     MarkNode,
+    /// Fire times of the past were to be made up for.
+    Backfill,
+    /// A backfill was ended.
+    CancelBackfill,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [AuditAction; 14] = [
+    pub const ALL: [AuditAction; 16] = [
         AuditAction::Create,
         AuditAction::Change,
         AuditAction::Remove,
@@ -80,6 +84,8 @@ impl AuditAction {
         AuditAction::CancelTrigger,
         AuditAction::Reschedule,
         AuditAction::MarkNode,
+        AuditAction::Backfill,
+        AuditAction::CancelBackfill,
     ];
 
     /// Its name, the same in API, CLI and console.
@@ -99,6 +105,8 @@ impl AuditAction {
             AuditAction::CancelTrigger => "cancel_trigger",
             AuditAction::Reschedule => "reschedule",
             AuditAction::MarkNode => "mark_node",
+            AuditAction::Backfill => "backfill",
+            AuditAction::CancelBackfill => "cancel_backfill",
         }
     }
 }

@@ -632,18 +632,12 @@ pub trait Catalog: Send + Sync + 'static {
         &self,
         plan: BackfillPlan,
         after: Option<InboxId>,
-        by: Arc<str>,
+        by: Actor,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
 
     /// Asks for the end of a backfill.
-    fn cancel_backfill(
-        &self,
-        backfill: InboxId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
+    fn cancel_backfill(&self, backfill: InboxId, by: Actor, now: Timestamp) -> impl Future<Output = Result<Submitted, StoreError>> + Send;
 
     /// Backfills that their owner has taken up, of one task or of all, newest first, at most `limit`.
     fn backfills(&self, task: Option<TaskId>, limit: usize) -> impl Future<Output = Result<Vec<BackfillRow>, StoreError>> + Send;

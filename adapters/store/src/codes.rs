@@ -133,6 +133,8 @@ coded!(AuditAction {
     CancelTrigger = 11,
     Reschedule = 12,
     MarkNode = 13,
+    Backfill = 14,
+    CancelBackfill = 15,
 });
 
 /// The first state code that is terminal.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::ids::{InstanceId, TaskId};
 use crate::inbox::{DelayedChange, rescheduled_detail};
 use crate::instance::{Cause, State};
-use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::requests::by_whom;
 
@@ -17,7 +16,6 @@ impl Scheduler {
     pub(super) fn change_delayed(&mut self, task: TaskId, ordinal: u64, change: DelayedChange, by: &str, reason: Option<&str>) {
         let of_task = self.tasks.get(&task).and_then(|task| task.instances.as_ref());
         let Some(id) = of_task.and_then(|of| of.delayed_of(ordinal)) else { return };
-        probe!("delayed.changed");
         let to = match change {
             DelayedChange::Cancel => return self.cancel_instance(id, Cause::CancelRequested, Some(by_whom(by, reason))),
             DelayedChange::Reschedule(to) => to,
@@ -39,7 +37,6 @@ impl Scheduler {
         if live.row.attempt > 0 || !matches!(live.row.state, State::Waiting | State::Created) {
             return;
         }
-        probe!("instance.skipped");
         self.end_unbegun(id, State::Skipped, Cause::SkipRequested, Some(detail));
     }
 }

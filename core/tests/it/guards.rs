@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::failures;
 use crate::routing;
-use punctual_sim::tabletop::{Fate, Run, World, every, minutely, task};
+use punctual_sim::tabletop::{Fate, PauseTarget, Run, World, every, minutely, task};
 
 /// What goes wrong in a scenario, if anything.
 type Scenario = fn() -> Result<(), String>;
@@ -414,7 +414,20 @@ fn mixed_bands() -> Result<(), String> {
     ensure(low * 25 >= world.began.len(), "low work does not have its share")
 }
 
-const SCENARIOS: [(Guard, Scenario); 26] = [
+/// A paused task's fire times pass by and what is asked for waits, also with another owner.
+fn paused() -> Result<(), String> {
+    let mut world = World::settled(1);
+    world.define(task("a", every(2)));
+    world.set_pause(&PauseTarget::All, true);
+    world.trigger("a", None);
+    world.run(10_000);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(20_000);
+    ensure(world.starts("a").is_empty() && world.rows("a").len() == 1, "a paused task has started something")
+}
+
+const SCENARIOS: [(Guard, Scenario); 27] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -441,6 +454,7 @@ const SCENARIOS: [(Guard, Scenario); 26] = [
     (Guard::NodesWait, diamond),
     (Guard::EndedNodesKnown, diamond_taken_over),
     (Guard::BandsTakeTurns, mixed_bands),
+    (Guard::PauseHolds, paused),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.

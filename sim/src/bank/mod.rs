@@ -135,6 +135,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::PartsUnderstood), &["route.fits"]).aimed(Aim::OldWorkers).known(1),
     row(Core(Guard::GroupLimit), &["group.held"]).known(11),
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
+    row(Core(Guard::PauseHolds), &["pause.held"]),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

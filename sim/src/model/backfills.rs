@@ -38,7 +38,7 @@ impl Data {
         rows.take(limit).cloned().collect()
     }
 
-    fn partition_of_backfill(&self, id: InboxId) -> Option<(PartitionId, TaskId)> {
+    pub(crate) fn partition_of_backfill(&self, id: InboxId) -> Option<(PartitionId, TaskId)> {
         if let Some(row) = self.backfills.get(&id) {
             return Some((row.partition, row.plan.task));
         }

@@ -267,7 +267,15 @@ impl Catalog for ModelStore {
         by: Actor,
         now: Timestamp,
     ) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.mark_node(at, instance, node, mark, &by.by, by.why.clone())))
+        Ok(self.at(now, |database, at| {
+            let submitted = database.mark_node(at, instance, node, mark, &by.by, by.why.clone());
+            if let Submitted::Accepted { .. } = submitted {
+                let task = database.data().instances[&instance].task;
+                let subject = Some(Arc::from(node.0.to_string()));
+                database.audited(at, &by, AuditAction::MarkNode, Some(task), Some(instance), subject);
+            }
+            submitted
+        }))
     }
 
     async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {
@@ -278,18 +286,26 @@ impl Catalog for ModelStore {
         Ok(self.with(|database, _| database.data().fired(&task, from, to)))
     }
 
-    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.backfill(at, &Arc::new(plan), after, &by)))
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| {
+            let task = plan.task;
+            let submitted = database.backfill(at, &Arc::new(plan), after, &by.by);
+            if let Submitted::Accepted { .. } = submitted {
+                database.audited(at, &by, AuditAction::Backfill, Some(task), None, None);
+            }
+            submitted
+        }))
     }
 
-    async fn cancel_backfill(
-        &self,
-        backfill: InboxId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
-        Ok(self.at(now, |database, at| database.cancel_backfill(at, backfill, &by, reason)))
+    async fn cancel_backfill(&self, backfill: InboxId, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
+        Ok(self.at(now, |database, at| {
+            let task = database.data().partition_of_backfill(backfill).map(|(_, task)| task);
+            let submitted = database.cancel_backfill(at, backfill, &by.by, by.why.clone());
+            if let Submitted::Accepted { .. } = submitted {
+                database.audited(at, &by, AuditAction::CancelBackfill, task, None, Some(Arc::from(backfill.to_string())));
+            }
+            submitted
+        }))
     }
 
     async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {

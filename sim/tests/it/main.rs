@@ -11,6 +11,7 @@ mod misfires;
 mod mutilated;
 mod pages;
 mod parts;
+mod paused;
 mod regressions;
 mod rehearsal;
 mod reports;

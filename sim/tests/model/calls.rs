@@ -7,7 +7,8 @@ use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, Tas
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Rerunning, Store, StoreError, Submitted, TaskDocument,
+    Actor, Applied, AuditFilter, Catalog, DeadLetterFilter, InboxPage, InstanceFilter, LeaseAnswer, PauseTarget, Rerunning, Store,
+    StoreError, Submitted, TaskDocument,
 };
 use punctual_store::conformance::{TTL, all_partitions};
 
@@ -21,10 +22,23 @@ pub(crate) enum Call {
     Snapshot(PartitionId),
     Commit(Arc<Batch>),
     Inbox(Vec<PartitionId>, InboxId, usize),
-    Apply { source: Arc<str>, documents: Vec<TaskDocument>, dry_run: bool },
-    Trigger { task: Arc<str>, by: Arc<str>, key: Option<Arc<str>>, submissions: Vec<Submission> },
+    Apply {
+        source: Arc<str>,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+    },
+    Trigger {
+        task: Arc<str>,
+        by: Arc<str>,
+        key: Option<Arc<str>>,
+        submissions: Vec<Submission>,
+    },
     Cancel(InstanceId, Option<Arc<str>>),
     Rerun(InstanceId, Option<Arc<str>>),
+    Pause(PauseTarget, bool),
+    Discard(InstanceId),
+    /// Pauses, dead letters and the audit.
+    People,
     Tasks(Option<Arc<str>>, usize),
     Task(Arc<str>),
     NameOf(TaskId),
@@ -94,10 +108,19 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
             }
             Reply::Applied(applied)
         }
-        Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by, key, submissions, now).await?),
+        Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by.into(), key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
         Call::Rerun(instance, reason) => {
             Reply::Submitted(store.rerun(instance, Actor { why: reason, ..Actor::from("me") }, Rerunning::Unsuccessful, now).await?)
+        }
+        Call::Pause(target, is_paused) => read(&store.set_pause(target, is_paused, "me".into(), now).await?),
+        Call::Discard(id) => read(&store.discard(id, "me".into(), now).await?),
+        Call::People => {
+            let letters = store.dead_letters(DeadLetterFilter { limit: usize::MAX, ..DeadLetterFilter::default() }).await?;
+            let mut audit = store.audit(AuditFilter { limit: usize::MAX, ..AuditFilter::default() }).await?;
+            // Only their order means something.
+            audit.iter_mut().for_each(|audit| audit.id = 0);
+            read(&(store.pauses().await?, letters, audit))
         }
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),
         Call::Task(name) => read(&store.task(name).await?),
@@ -134,7 +157,7 @@ pub(crate) fn everything(names: &[&str]) -> Vec<Call> {
     }
     calls.extend((0..=names.len() as u64 + 1).map(|task| Call::NameOf(TaskId(task))));
     calls.push(Call::Instances(InstanceFilter { limit: usize::MAX, ..InstanceFilter::default() }));
-    calls.extend([Call::Counts, Call::Replicas, Call::Partitions]);
+    calls.extend([Call::Counts, Call::People, Call::Replicas, Call::Partitions]);
     let nobody = ReplicaId("nobody".into());
     calls.push(Call::Acquire(nobody.clone(), all_partitions(), usize::MAX));
     calls.push(Call::Beat(nobody));

@@ -11,7 +11,7 @@ use punctual_core::inbox::{InboxEntry, Notice, Request, Submission, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, Links, Origin, Part as FiringPart, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{InstanceCursor, InstanceFilter, LeaseAnswer};
+use punctual_driver::ports::{InstanceCursor, InstanceFilter, LeaseAnswer, PauseTarget};
 use punctual_store::conformance::{PARTITIONS, START, all_partitions, broken_document, document};
 
 use crate::calls::{Call, Reply};
@@ -66,6 +66,14 @@ pub(crate) enum Step {
     Rerun {
         instance: usize,
         reason: Option<usize>,
+    },
+    /// Of a task, or of everything.
+    Pause {
+        task: Option<usize>,
+        is_paused: bool,
+    },
+    Discard {
+        instance: usize,
     },
     Commit {
         replica: usize,
@@ -224,6 +232,8 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
         1 => (0..REPLICAS.len()).prop_map(Step::Repeat),
         1 => (any::<usize>(), text()).prop_map(|(instance, reason)| Step::Cancel { instance, reason }),
         2 => (any::<usize>(), text()).prop_map(|(instance, reason)| Step::Rerun { instance, reason }),
+        2 => (proptest::option::weighted(0.8, 0..NAMES.len()), any::<bool>()).prop_map(|(task, is_paused)| Step::Pause { task, is_paused }),
+        1 => any::<usize>().prop_map(|instance| Step::Discard { instance }),
         8 => (replica, proptest::collection::vec(any_part(), 0..6), wrong)
             .prop_map(|(replica, parts, wrong)| Step::Commit { replica, parts, wrong }),
         2 => (partitions(), 0..12_usize, 0..6_usize).prop_map(|(partitions, after, limit)| Step::Inbox { partitions, after, limit }),
@@ -359,6 +369,10 @@ impl World {
                 let id = self.instance(instance).map_or(InstanceId(5), |row| row.id);
                 vec![Call::Rerun(id, reason.map(text))]
             }
+            Step::Pause { task, is_paused } => {
+                vec![Call::Pause(task.map_or(PauseTarget::All, |task| PauseTarget::Task(NAMES[task].into())), is_paused)]
+            }
+            Step::Discard { instance } => vec![Call::Discard(self.instance(instance).map_or(InstanceId(5), |row| row.id))],
             Step::Commit { replica, parts, wrong } => vec![Call::Commit(Arc::new(self.batch(replica, parts, wrong)))],
             Step::Inbox { partitions: some, after, limit } => {
                 // As owners do: snapshots, then the inbox from its beginning.
@@ -388,6 +402,7 @@ impl World {
                     Call::Task(name.into()),
                     Call::Occurrences(name.into(), which % 3),
                     Call::Counts,
+                    Call::People,
                 ]
             }
         }

@@ -80,7 +80,6 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Welcome { heartbeat: Millis(10_000), lease: Millis(30_000) },
         ToWorker::Assign(Arc::new(assignment())),
         ToWorker::Cancel { instance, fence },
-        ToWorker::Kill { instance, fence },
         ToWorker::Acknowledge { instance, fence },
         ToWorker::Alive,
         ToWorker::GiveAccount,

@@ -33,6 +33,13 @@ fn what_schedulers_say() {
             "3200",
         ]
     );
+    // A kill is a cancellation that older workers take for one with its grace.
+    let kill = samples::to_worker().into_iter().find_map(|message| match message {
+        ToWorker::Cancel { instance, fence } => Some(ToWorker::Kill { instance, fence }),
+        _ => None,
+    });
+    let kill = kill.expect("a sample of a cancellation");
+    assert_eq!(hex(&convert::worker_message_into_wire(kill, 1).unwrap()), "1a0f0a0b091100000000002b0010121001");
 }
 
 #[test]

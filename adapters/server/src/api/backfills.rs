@@ -13,10 +13,10 @@ use punctual_driver::ports::{Catalog, Clock, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Named, check_length};
+use super::extract::{Asked, Body, Client, Named};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
-use super::{Api, ApiError, BY_BYTES_MAX};
+use super::{Api, ApiError};
 
 /// Fire times that an answer shows.
 const SHOWN: usize = 100;
@@ -110,11 +110,11 @@ async fn look<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str, asks: &Asks, re
 pub(crate) async fn ask<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
-    Body(asks): Body<Asks>,
+    client: Client,
+    Body(mut asks): Body<Asks>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    check_length("by", asks.by.as_deref(), BY_BYTES_MAX)?;
-    check_length("reason", asks.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
-    let Found { plan, newest, passed_over, until } = look(&api, &name, &asks, asks.reason.as_deref().map(Arc::from)).await?;
+    let actor = Reason { reason: asks.reason.take(), by: asks.by.take() }.actor(client)?;
+    let Found { plan, newest, passed_over, until } = look(&api, &name, &asks, actor.why.clone()).await?;
     let count = plan.fire_times.len();
     if asks.dry_run {
         let after = asks.after.as_deref().map(|after| instant("after", after)).transpose()?;
@@ -131,8 +131,8 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
         );
         return Err(ApiError::BackfillRange { problem });
     }
-    let (task, by) = (plan.task, Arc::from(asks.by.as_deref().unwrap_or("api")));
-    let entry = match api.store.backfill(plan, newest, by, api.clock.now().wall).await? {
+    let task = plan.task;
+    let entry = match api.store.backfill(plan, newest, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => entry,
         Submitted::BackfillRuns { backfill } => return Err(ApiError::BackfillRuns { id: backfill }),
         Submitted::Outdated => return Err(ApiError::BackfillOutdated),
@@ -194,12 +194,13 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
 pub(crate) async fn cancel<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    client: Client,
     Body(reason): Body<Reason>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (by, reason) = reason.checked()?;
+    let actor = reason.actor(client)?;
     let unknown = || ApiError::NoSuchBackfill { id: id.clone() };
     let backfill = InboxId(id.parse().map_err(|_| unknown())?);
-    let entry = match api.store.cancel_backfill(backfill, by, reason, api.clock.now().wall).await? {
+    let entry = match api.store.cancel_backfill(backfill, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => entry,
         _ => return Err(unknown()),
     };

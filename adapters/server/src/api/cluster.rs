@@ -12,6 +12,7 @@ use super::{Api, ApiError};
 
 pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Value>, ApiError> {
     let (replicas, partitions) = (api.store.replicas().await?, api.store.partition_views().await?);
+    let pauses = api.store.pauses().await?;
     let (asker, answer) = oneshot::channel();
     let _ = api.scheduler.send(ToSchedulerNode::Status(asker)).await;
     // A scheduler that has stopped answers nobody; the rest is still worth knowing.
@@ -36,6 +37,7 @@ pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -
         "inbox": partitions.iter().map(|partition| partition.inbox).sum::<u64>(),
         "live": partitions.iter().map(|partition| partition.live).sum::<u64>(),
         "memory": own.as_ref().map(memory),
+        "pauses": pauses.iter().map(super::pauses::view).collect::<Vec<_>>(),
         "trouble": api.trouble.borrow().as_deref(),
     })))
 }

@@ -61,6 +61,22 @@ pub(crate) enum ApiError {
     BackfillOutdated,
     #[error("there is no backfill {id}; `punctual backfill list TASK` lists those of a task")]
     NoSuchBackfill { id: String },
+    #[error("no task has the group {group:?}; a task's `group` field gives it one")]
+    NoSuchGroup { group: String },
+    #[error("the task {task:?} was never triggered under the key {key:?}, or it is no longer remembered")]
+    NoSuchTrigger { task: String, key: String },
+    #[error("instance {id} has begun, and is {state}; cancel it, or wait for its end")]
+    HasBegun { id: InstanceId, state: &'static str },
+    #[error("the payload is not as the task's schema says: {problem}")]
+    Payload { problem: String },
+    #[error(
+        "the payload was written for version {written_for} of the task, and version {version} is in force, whose schema differs: {changes}"
+    )]
+    OlderSchema { written_for: u32, version: u32, changes: String },
+    #[error("instance {id} is no dead letter; `punctual dead-letters list` shows those that there are")]
+    NotDead { id: InstanceId },
+    #[error("the dead letter {id} was settled before: it was run again or discarded; `punctual audit --instance {id}` says by whom")]
+    Settled { id: InstanceId },
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -122,6 +138,13 @@ impl ApiError {
             ApiError::NoTimetable { .. } => "PUN-361",
             ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => "PUN-362",
             ApiError::NoSuchBackfill { .. } => "PUN-363",
+            ApiError::NoSuchGroup { .. } => "PUN-317",
+            ApiError::NoSuchTrigger { .. } => "PUN-318",
+            ApiError::HasBegun { .. } => "PUN-319",
+            ApiError::Payload { .. } => "PUN-342",
+            ApiError::OlderSchema { .. } => "PUN-343",
+            ApiError::NotDead { .. } => "PUN-344",
+            ApiError::Settled { .. } => "PUN-345",
         }
     }
 
@@ -131,7 +154,10 @@ impl ApiError {
             | ApiError::NoSuchTask { .. }
             | ApiError::NoSuchInstance { .. }
             | ApiError::NoSuchNode { .. }
-            | ApiError::NoSuchBackfill { .. } => StatusCode::NOT_FOUND,
+            | ApiError::NoSuchBackfill { .. }
+            | ApiError::NoSuchGroup { .. }
+            | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
+            ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
                 StatusCode::BAD_REQUEST
@@ -141,6 +167,9 @@ impl ApiError {
                 StatusCode::CONFLICT
             }
             ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => StatusCode::CONFLICT,
+            ApiError::HasBegun { .. } | ApiError::OlderSchema { .. } | ApiError::NotDead { .. } | ApiError::Settled { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,

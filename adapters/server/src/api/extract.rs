@@ -34,6 +34,21 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
+/// What a request was sent with, as the audit keeps it: the program's own account of itself. All requests come from this machine.
+pub(crate) struct Client(pub(crate) Option<std::sync::Arc<str>>);
+
+/// Most bytes of that which are kept.
+const CLIENT_BYTES_MAX: usize = 256;
+
+impl<S: Send + Sync> FromRequestParts<S> for Client {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        Ok(Client(agent.map(|agent| agent[..agent.floor_char_boundary(CLIENT_BYTES_MAX)].into())))
+    }
+}
+
 /// A body of JSON; none is the default.
 pub(crate) struct Body<T>(pub(crate) T);
 

@@ -7,15 +7,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::ids::{InstanceId, TaskId};
 use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
-use punctual_core::limits;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Submitted};
+use punctual_driver::ports::{Actor, Catalog, Clock, InstanceAction, InstanceCursor, InstanceFilter, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Named, check_length};
+use super::extract::{Asked, Body, Client, Named};
+use super::reruns::Reason;
 use super::tasks::checked_limit;
-use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
+use super::{Api, ApiError, nodes, views};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,32 +64,41 @@ pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Nam
     Ok(Json(json!({ "instance": id, "state": view.row.state.name(), "outputs": outputs })))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Cancel {
-    reason: Option<String>,
-    by: Option<String>,
-}
-
 pub(crate) async fn cancel<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
-    Body(cancel): Body<Cancel>,
+    client: Client,
+    Body(reason): Body<Reason>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    check_length("by", cancel.by.as_deref(), BY_BYTES_MAX)?;
-    check_length("reason", cancel.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
-    let view = find(&api, &id).await?;
+    end(&api, id, InstanceAction::Cancel, reason.actor(client)?).await
+}
+
+pub(crate) async fn kill<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+    client: Client,
+    Body(reason): Body<Reason>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    end(&api, id, InstanceAction::Kill, reason.actor(client)?).await
+}
+
+/// Answers once the instance has ended, with how; where that takes longer, `cancelled` is null.
+async fn end<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    id: String,
+    action: InstanceAction,
+    actor: Actor,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let view = find(api, &id).await?;
     if view.row.state.is_terminal() {
         return Ok((StatusCode::CONFLICT, Json(json!({ "cancelled": false, "instance": views::instance(&view) }))));
     }
-    let by = Arc::from(cancel.by.as_deref().unwrap_or("api"));
-    let entry = match api.store.cancel(view.row.id, by, cancel.reason.map(Arc::from), api.clock.now().wall).await? {
+    let entry = match api.store.act(view.row.id, action, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
         _ => return Err(ApiError::NoSuchInstance { id }),
     };
     api.signal();
     let instance = view.row.id;
-    let api = &api;
     let ended = api
         .when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) })
         .await?;
@@ -98,18 +107,49 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))
 }
 
+/// Answers whether the instance was left out, or had begun; where nobody has taken that up in time, `skipped` is null.
+pub(crate) async fn skip<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+    client: Client,
+    Body(reason): Body<Reason>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let actor = reason.actor(client)?;
+    let view = find(&api, &id).await?;
+    let has_begun = |row: &InstanceRow| row.attempt > 0 || !matches!(row.state, InstanceState::Waiting | InstanceState::Created);
+    if has_begun(&view.row) {
+        return Err(ApiError::HasBegun { id: view.row.id, state: view.row.state.name() });
+    }
+    let instance = view.row.id;
+    let entry = match api.store.act(instance, InstanceAction::Skip, actor, api.clock.now().wall).await? {
+        Submitted::Accepted { entry } => entry,
+        _ => return Err(ApiError::NoSuchInstance { id }),
+    };
+    api.signal();
+    let api = &api;
+    let known =
+        api.when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| has_begun(&view.row))) }).await?;
+    match known {
+        Some(view) if view.row.state == InstanceState::Skipped => {
+            Ok((StatusCode::OK, Json(json!({ "skipped": true, "instance": views::instance(&view) }))))
+        }
+        Some(view) => Err(ApiError::HasBegun { id: instance, state: view.row.state.name() }),
+        None => Ok((StatusCode::ACCEPTED, Json(json!({ "skipped": Value::Null, "instance": views::instance(&view) })))),
+    }
+}
+
 pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Result<InstanceView, ApiError> {
     let parsed = parse_id(id)?;
     api.store.instance(parsed).await?.ok_or_else(|| ApiError::NoSuchInstance { id: id.to_owned() })
 }
 
 /// Where the next page begins. Callers hand it back as it is.
-fn cursor(row: &InstanceRow) -> String {
+pub(crate) fn cursor(row: &InstanceRow) -> String {
     let InstanceCursor { fire_time, task, ordinal, run, part } = InstanceCursor::of(row);
     format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 
-fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
+pub(crate) fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
     let mut parts = text.split('_');
     let mut parse = || {
         let cursor = InstanceCursor {
@@ -126,7 +166,7 @@ fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
     parse().ok_or_else(|| ApiError::BadRequest { field: "before", problem: format!("{text:?} is not the `next` of a page") })
 }
 
-fn parse_id(text: &str) -> Result<InstanceId, ApiError> {
+pub(crate) fn parse_id(text: &str) -> Result<InstanceId, ApiError> {
     text.parse().map_err(|()| ApiError::BadRequest { field: "id", problem: format!("{text:?} is not an instance's id such as 43-17") })
 }
 

@@ -3,16 +3,20 @@
 //! It has no sign-in yet, so it listens on loopback alone, and answers only requests that were meant for it: the `Host` must name this
 //! machine, and a request that a web page of somebody else's sends is refused.
 
+mod audit;
 mod backfills;
 mod cluster;
+mod dead_letters;
 mod error;
 mod extract;
 mod instances;
 pub(crate) mod listener;
 mod nodes;
+mod pauses;
 mod reruns;
 mod sources;
 mod tasks;
+mod triggers;
 pub(crate) mod views;
 
 use std::sync::Arc;
@@ -23,7 +27,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use punctual_core::ids::InboxId;
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
@@ -122,10 +126,24 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/tasks/{name}/backfills", get(backfills::list::<S, C>).post(backfills::ask::<S, C>))
         .route("/api/v1/backfills/{id}/cancel", post(backfills::cancel::<S, C>))
         .route("/api/v1/tasks/{name}/trigger", post(tasks::trigger::<S, C>))
+        .route("/api/v1/tasks/{name}/triggers/{key}", delete(triggers::cancel::<S, C>).patch(triggers::reschedule::<S, C>))
+        .route("/api/v1/tasks/{name}/pause", post(pauses::pause_task::<S, C>))
+        .route("/api/v1/tasks/{name}/resume", post(pauses::resume_task::<S, C>))
+        .route("/api/v1/groups/{group}/pause", post(pauses::pause_group::<S, C>))
+        .route("/api/v1/groups/{group}/resume", post(pauses::resume_group::<S, C>))
+        .route("/api/v1/pause", post(pauses::pause_all::<S, C>))
+        .route("/api/v1/resume", post(pauses::resume_all::<S, C>))
+        .route("/api/v1/pauses", get(pauses::list::<S, C>))
+        .route("/api/v1/dead-letters", get(dead_letters::list::<S, C>))
+        .route("/api/v1/dead-letters/replay", post(dead_letters::replay::<S, C>))
+        .route("/api/v1/dead-letters/discard", post(dead_letters::discard::<S, C>))
+        .route("/api/v1/audit", get(audit::list::<S, C>))
         .route("/api/v1/instances", get(instances::list::<S, C>))
         .route("/api/v1/instances/{id}", get(instances::detail::<S, C>))
         .route("/api/v1/instances/{id}/logs", get(instances::logs::<S, C>))
         .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
+        .route("/api/v1/instances/{id}/kill", post(instances::kill::<S, C>))
+        .route("/api/v1/instances/{id}/skip", post(instances::skip::<S, C>))
         .route("/api/v1/instances/{id}/rerun", post(reruns::rerun::<S, C>))
         .route("/api/v1/instances/{id}/nodes/{node}", post(nodes::mark::<S, C>))
         .fallback(|| async { ApiError::NoSuchPage })

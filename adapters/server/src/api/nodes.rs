@@ -14,7 +14,7 @@ use punctual_driver::ports::{Catalog, Clock, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Body, check_length};
+use super::extract::{Body, Client, check_length};
 use super::instances::find;
 use super::reruns::Reason;
 use super::{Api, ApiError, views};
@@ -126,6 +126,7 @@ pub(crate) struct Mark {
 pub(crate) async fn mark<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Path((id, name)): Path<(String, String)>,
+    client: Client,
     Body(said): Body<Mark>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_length("state", Some(&said.state), 64)?;
@@ -133,7 +134,7 @@ pub(crate) async fn mark<S: Catalog, C: Clock>(
         let problem = format!("{:?} is not one of skipped, succeeded, failed", said.state);
         return Err(ApiError::BadRequest { field: "state", problem });
     };
-    let (by, reason) = Reason { reason: said.reason, by: said.by }.checked()?;
+    let actor = Reason { reason: said.reason, by: said.by }.actor(client)?;
     let run = find(&api, &id).await?;
     let instance = run.row.id;
     let workflow = definition(&api, &run, Some(run.row.version)).await?.and_then(|definition| definition.workflow);
@@ -145,7 +146,7 @@ pub(crate) async fn mark<S: Catalog, C: Clock>(
     if let Some(state) = stands.filter(|state| !matches!(node_state(*state), NodeState::Failed | NodeState::Cancelled)) {
         return Err(ApiError::NodeStands { node: name, state: state.name() });
     }
-    let entry = match api.store.mark_node(instance, node, mark, by, reason, api.clock.now().wall).await? {
+    let entry = match api.store.mark_node(instance, node, mark, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
         Submitted::HasEnded => return Err(ApiError::RunHasEnded { id: instance }),
         Submitted::NoWorkflow | Submitted::NoSuchNode | Submitted::IsPart { .. } => return Err(ApiError::NoWorkflow { id: instance }),

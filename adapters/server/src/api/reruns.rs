@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::limits;
-use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Rerunning, Submitted};
+use punctual_driver::ports::{Actor, Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Rerunning, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Body, Named, check_length};
+use super::extract::{Body, Client, Named, check_length};
 use super::instances::find;
 use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
 
@@ -23,6 +23,8 @@ pub(crate) struct Rerun {
     by: Option<String>,
     /// The nodes of a workflow's run; all where it is left out.
     from: Vec<String>,
+    /// Of a firing that was divided: also the shards that have succeeded.
+    all: bool,
     /// Whether what comes after them runs again also where it had succeeded.
     cascade: bool,
 }
@@ -36,32 +38,23 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
-    /// Both, where they are not too long.
-    pub(crate) fn checked(self) -> Result<(Arc<str>, Option<Arc<str>>), ApiError> {
+    /// Both, where they are not too long, and what they were sent with.
+    pub(crate) fn actor(self, client: Client) -> Result<Actor, ApiError> {
         check_length("by", self.by.as_deref(), BY_BYTES_MAX)?;
         check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
-        Ok((Arc::from(self.by.as_deref().unwrap_or("api")), self.reason.map(Arc::from)))
+        let by = Arc::from(self.by.as_deref().unwrap_or("api"));
+        Ok(Actor { by, from: client.0, why: self.reason.map(Arc::from) })
     }
-}
-
-/// What is asked of a rerun.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Again {
-    reason: Option<String>,
-    by: Option<String>,
-    /// Of a firing that was divided: also the shards that have succeeded.
-    #[serde(default)]
-    all: bool,
 }
 
 /// Answers with the new instance once its owner has made it.
 pub(crate) async fn rerun<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    client: Client,
     Body(asked): Body<Rerun>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let (by, reason) = Reason { reason: asked.reason, by: asked.by }.checked()?;
+    let actor = Reason { reason: asked.reason, by: asked.by }.actor(client)?;
     if asked.cascade && asked.from.is_empty() {
         return Err(ApiError::BadRequest {
             field: "cascade",
@@ -75,7 +68,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
         true => Rerunning::Unsuccessful,
         false => Rerunning::From(nodes::rerun_from(&api, &of, asked.from, asked.cascade).await?),
     };
-    let (status, entry) = match api.store.rerun(instance, by, reason, which, api.clock.now().wall).await? {
+    let (status, entry) = match api.store.rerun(instance, actor, which, api.clock.now().wall).await? {
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
         Submitted::StillRuns => return Err(ApiError::StillRuns { id: instance }),

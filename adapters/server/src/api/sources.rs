@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::extract::{Body, Named, check_length};
+use super::extract::{Body, Client, Named, check_length};
+use super::reruns::Reason;
 use super::{Api, ApiError, BY_BYTES_MAX};
 
 /// Largest request body, in bytes: a hundred thousand tasks.
@@ -28,14 +29,17 @@ pub(crate) struct Source {
     dry_run: bool,
     /// Who asks, for the audit.
     by: Option<String>,
+    /// Why, for the audit.
+    reason: Option<String>,
 }
 
 pub(crate) async fn apply<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(source): Named,
+    client: Client,
     Body(asked): Body<Source>,
 ) -> Result<Json<Value>, ApiError> {
-    check_length("by", asked.by.as_deref(), BY_BYTES_MAX)?;
+    let actor = Reason { reason: asked.reason, by: asked.by }.actor(client)?;
     check_length("source", Some(&source), BY_BYTES_MAX)?;
     let mut documents = Vec::with_capacity(asked.documents.len());
     let mut problems = Vec::new();
@@ -51,8 +55,7 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
-    let by: Arc<str> = Arc::from(asked.by.as_deref().unwrap_or("api"));
-    let applied = api.store.apply(Arc::from(source), by, documents, asked.dry_run, api.clock.now().wall).await?;
+    let applied = api.store.apply(Arc::from(source), actor, documents, asked.dry_run, api.clock.now().wall).await?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
     if !refused.is_empty() {
         return Err(ApiError::Chains(refused));

@@ -11,12 +11,14 @@ use punctual_core::instance::{Origin, State};
 use punctual_core::limits;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Catalog, Clock, InstanceFilter, Submitted, TaskView};
+use punctual_spec::payload::{self, PayloadSchema};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Named, check_length};
-use super::{Api, ApiError, BY_BYTES_MAX, PAGE_DEFAULT, PAGE_MAX, views};
+use super::extract::{Asked, Body, Client, Named};
+use super::reruns::Reason;
+use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, views};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,9 +32,9 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
     let limit = checked_limit(page.limit)?;
-    let tasks = api.store.tasks(page.after.map(Arc::from), limit).await?;
+    let (tasks, pauses) = (api.store.tasks(page.after.map(Arc::from), limit).await?, api.store.pauses().await?);
     let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
-    Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &api.zones)).collect::<Vec<_>>(), "next": next })))
+    Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &pauses, &api.zones)).collect::<Vec<_>>(), "next": next })))
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(
@@ -42,7 +44,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
     let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
-    let mut value = views::task(&view, &api.zones);
+    let mut value = views::task(&view, &api.store.pauses().await?, &api.zones);
     let versions = versions.iter().map(|version| {
         let definition: Option<Value> = version.document.as_deref().and_then(|document| serde_json::from_str(document).ok());
         json!({
@@ -94,17 +96,22 @@ pub(crate) struct Trigger {
     payload: Option<Box<RawValue>>,
     /// In milliseconds; the trigger's own delay where it is left out.
     delay_ms: Option<u64>,
+    /// The version of the task that the payload was written for: refused where the payload's schema has changed since.
+    task_version: Option<u32>,
     /// Who asks, for the audit.
     by: Option<String>,
+    /// Why, for the audit.
+    reason: Option<String>,
 }
 
 pub(crate) async fn trigger<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
     headers: HeaderMap,
+    client: Client,
     Body(trigger): Body<Trigger>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    check_length("by", trigger.by.as_deref(), BY_BYTES_MAX)?;
+    let actor = Reason { reason: trigger.reason, by: trigger.by }.actor(client)?;
     let key = match headers.get("idempotency-key").map(|key| key.to_str()) {
         None => None,
         Some(Ok(key)) if (1..=255).contains(&key.len()) => Some(Arc::from(key)),
@@ -113,9 +120,9 @@ pub(crate) async fn trigger<S: Catalog, C: Clock>(
         }
     };
     let submission = submission(trigger.payload, trigger.delay_ms, key.clone())?;
-    let by: Arc<str> = Arc::from(trigger.by.as_deref().unwrap_or("api"));
+    check_payload(&api, &name, submission.payload.as_deref(), trigger.task_version).await?;
     let task: Arc<str> = Arc::from(name.as_str());
-    let submitted = api.store.trigger(task, by, key, vec![submission], api.clock.now().wall).await?;
+    let submitted = api.store.trigger(task, actor, key, vec![submission], api.clock.now().wall).await?;
     let (status, entry) = match submitted {
         Submitted::Accepted { entry } => (StatusCode::ACCEPTED, entry),
         Submitted::Repeated { entry } => (StatusCode::OK, entry),
@@ -138,6 +145,35 @@ fn submission(payload: Option<Box<RawValue>>, delay_ms: Option<u64>, key: Option
         return Err(ApiError::BadRequest { field: "delay_ms", problem });
     }
     Ok(Submission { key, payload: payload.map(Arc::from), delay })
+}
+
+/// Checks a payload against the schema of the task's version in force, where it has one; and that it was written for the same schema.
+async fn check_payload<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    name: &str,
+    payload: Option<&str>,
+    written_for: Option<u32>,
+) -> Result<(), ApiError> {
+    let Some((view, versions)) = api.store.task(Arc::from(name)).await? else {
+        return Err(ApiError::NoSuchTask { name: name.to_owned() });
+    };
+    let document = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let now = document(&view.document);
+    let schema = now.get("payload_schema");
+    if let Some(written_for) = written_for.filter(|written_for| *written_for != view.version.0) {
+        let version = versions.iter().find(|version| version.version.0 == written_for);
+        let Some(older) = version.and_then(|version| version.document.as_deref()).map(document) else {
+            let problem = format!("the task {name:?} has no version {written_for}; version {} is in force", view.version.0);
+            return Err(ApiError::BadRequest { field: "task_version", problem });
+        };
+        if let Some(changes) = payload::changes(older.get("payload_schema"), schema) {
+            return Err(ApiError::OlderSchema { written_for, version: view.version.0, changes });
+        }
+    }
+    let Some(schema) = schema else { return Ok(()) };
+    // It was checked when the task was applied.
+    let Ok(schema) = PayloadSchema::new(schema) else { return Ok(()) };
+    schema.check(payload.or_else(|| now["payload"].as_str())).map_err(|problem| ApiError::Payload { problem })
 }
 
 /// Waits for the owner to apply the entry, so that the caller learns the instance's id.

@@ -5,19 +5,23 @@ use punctual_core::instance::{Cause, InstanceRow, MapPhase, MapProgress, State, 
 use punctual_core::misfire;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{InstanceView, TaskView};
+use punctual_driver::ports::{InstanceView, PauseView, TaskView};
 use punctual_spec::zones::Zones;
 use serde_json::{Value, json};
 
+use super::pauses;
+
 /// A task in a list.
-pub(crate) fn task(view: &TaskView, zones: &Zones) -> Value {
+pub(crate) fn task(view: &TaskView, pauses: &[PauseView], zones: &Zones) -> Value {
     let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
+    let paused = pauses::of_task(pauses, &view.name, document["group"].as_str());
     json!({
         "name": &*view.name,
         "id": view.task.to_string(),
         "version": view.version.0,
         "removed": view.removed,
-        "next_fire": instant(next_fire(view, &document, zones)),
+        "next_fire": instant(next_fire(view, &document, zones).filter(|_| paused.is_empty())),
+        "paused": paused,
         "definition": document,
     })
 }

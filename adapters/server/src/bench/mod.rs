@@ -101,7 +101,7 @@ async fn on<S: Store + Catalog>(store: Arc<S>, zones: &Zones, settings: &Setting
     };
     let names: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
     let by: Arc<str> = Arc::from("bench");
-    store.apply(by.clone(), by, documents, false, clock.now().wall).await?;
+    store.apply(by.clone(), by.into(), documents, false, clock.now().wall).await?;
     add_idle(&store, zones, settings.idle, clock.now().wall).await?;
     let recorder = Arc::new(Recorder::new(clock.clone()));
     let counter = Arc::new(Counter::default());
@@ -140,7 +140,7 @@ async fn add_idle<S: Store + Catalog>(store: &Arc<S>, zones: &Zones, count: u32,
     for first in (0..count).step_by(APPLIED_AT_ONCE as usize) {
         let some = APPLIED_AT_ONCE.min(count - first);
         let documents = (first..first + some).map(|index| idle_task(index, zones)).collect::<anyhow::Result<Vec<_>>>()?;
-        store.apply(Arc::from(format!("idle-{first}")), Arc::from("bench"), documents, false, now).await?;
+        store.apply(Arc::from(format!("idle-{first}")), "bench".into(), documents, false, now).await?;
         counter.wait_for_tasks(u64::from(first + some), PATIENCE).await;
     }
     let (_never, interrupts) = mpsc::channel(1);
@@ -221,7 +221,7 @@ impl<S: Store + Catalog> Bench<S> {
     async fn submit(&mut self, task: &Arc<str>, count: usize) -> anyhow::Result<()> {
         let submissions = vec![Submission::default(); count];
         let called_at = self.clock.now().wall;
-        let submitted = self.store.trigger(task.clone(), Arc::from("bench"), None, submissions, self.clock.now().wall).await?;
+        let submitted = self.store.trigger(task.clone(), "bench".into(), None, submissions, self.clock.now().wall).await?;
         let Submitted::Accepted { entry } = submitted else { anyhow::bail!("the trigger of {task} was not accepted: {submitted:?}") };
         self.expected.push(Expected::Submissions { first_ordinal: ordinal_of(entry, 0), count: count as u64, called_at });
         self.node.wake();
@@ -368,7 +368,7 @@ pub(crate) async fn seed_idle(tasks_wanted: u32, db: &Path) -> anyhow::Result<()
         Trigger::Cron(CronTrigger { timezone: "Europe/Berlin".to_owned(), ..CronTrigger::new(cron) })
     })?;
     let by: Arc<str> = Arc::from("bench");
-    store.apply(by.clone(), by, documents, false, clock.now().wall).await?;
+    store.apply(by.clone(), by.into(), documents, false, clock.now().wall).await?;
     // A scheduler takes them over once, as after any other deployment.
     let counter = Arc::new(Counter::default());
     let recorder = Arc::new(Recorder::new(clock.clone()));

@@ -51,6 +51,12 @@ fn trusts_nobody() -> rustls::ClientConfig {
     versions.expect("the provider knows them").with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
 }
 
+/// Where a request comes from, for the audit.
+fn user_agent() -> String {
+    let host: String = super::host_name().chars().filter(char::is_ascii_graphic).take(100).collect();
+    format!("punctual-cli/{} ({host})", env!("CARGO_PKG_VERSION"))
+}
+
 /// A client of one address.
 pub(crate) struct Client {
     api: String,
@@ -60,7 +66,12 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(args: &ApiArgs) -> Self {
         // Always this machine: a proxy from the environment would not find it.
-        let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(trusts_nobody()).timeout(ANSWER_TIME_MAX).build();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .user_agent(user_agent())
+            .tls_backend_preconfigured(trusts_nobody())
+            .timeout(ANSWER_TIME_MAX)
+            .build();
         Client { api: args.api.trim_end_matches('/').to_owned(), http: http.expect("a client without options of the system's") }
     }
 
@@ -78,6 +89,16 @@ impl Client {
             request = request.header("idempotency-key", key);
         }
         self.answer(request).await
+    }
+
+    pub(crate) async fn patch(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {
+        let url = self.url(path)?;
+        self.answer(self.http.patch(url).header("content-type", "application/json").body(body.to_string())).await
+    }
+
+    pub(crate) async fn delete(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {
+        let url = self.url(path)?;
+        self.answer(self.http.delete(url).header("content-type", "application/json").body(body.to_string())).await
     }
 
     pub(crate) async fn put(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {

@@ -91,8 +91,8 @@ impl DevArgs {
         let documents =
             file.tasks.iter().map(|task| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) });
         let source: Arc<str> = Arc::from("file");
-        let by = Arc::from(format!("file {}", self.file.display()));
-        let applied = store.apply(source, by, documents.collect(), false, clock.now().wall).await?;
+        let by: Arc<str> = Arc::from(format!("file {}", self.file.display()));
+        let applied = store.apply(source, by.into(), documents.collect(), false, clock.now().wall).await?;
         if !applied.refused.is_empty() {
             anyhow::bail!("{}", api::describe_chains(&applied.refused));
         }

@@ -4,12 +4,14 @@
 //! the standard output, remarks to the standard error.
 
 mod apply;
+mod backfill;
 mod bench;
 pub(crate) mod client;
 mod cron;
 mod dev;
 mod import;
 mod migrate;
+mod nodes;
 mod operator;
 mod output;
 mod rehearse;
@@ -100,16 +102,27 @@ commands! {
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.
     Cancel(remote::CancelArgs),
+    /// Cancel an instance, and give its attempt no time to clean up.
+    Kill(operator::KillArgs),
+    /// Leave out an instance that has not begun.
+    Skip(operator::SkipArgs),
     /// Run an instance that has ended once more.
     Rerun(operator::RerunArgs),
-    /// Skip a node of a workflow's run that waits or has failed.
-    Skip(operator::SkipArgs),
     /// Say that a node of a workflow's run that waits or has failed is done.
-    MarkSucceeded(operator::MarkSucceededArgs),
+    MarkSucceeded(nodes::MarkSucceededArgs),
     /// Say that a node of a workflow's run that waits can't be done.
-    MarkFailed(operator::MarkFailedArgs),
+    MarkFailed(nodes::MarkFailedArgs),
     /// Make fire times of the past up for: one instance for each that has none.
-    Backfill(operator::BackfillArgs),
+    Backfill(backfill::BackfillArgs),
+    /// Pause a task, a group of tasks, or everything: nothing of it starts until it is resumed.
+    Pause(operator::PauseArgs),
+    /// Let a task, a group of tasks, or everything go on. Fire times that came in the pause are not made up for.
+    Resume(operator::ResumeArgs),
+    /// List dead letters, run them again, or discard them.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    DeadLetters(operator::DeadLettersArgs),
+    /// Show what people have done, newest first.
+    Audit(operator::AuditArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

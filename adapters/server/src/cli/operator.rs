@@ -1,12 +1,13 @@
-//! The commands of those who put things right: rerun, backfill, and what becomes of nodes of workflows.
+//! The commands of those who put things right: kill, skip, rerun, pause, resume, dead-letters, audit.
 
 use punctual_core::instance::State;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Exit;
 use super::client::{ApiArgs, Client};
+use super::nodes::NodeArgs;
 use super::output::Output;
-use super::remote::{Printed, answer, pretty, text, user};
+use super::remote::{Printed, answer, pretty, table, text, user};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct RerunArgs {
@@ -28,37 +29,6 @@ pub(crate) struct RerunArgs {
     api: ApiArgs,
 }
 
-#[derive(clap::Args, Debug)]
-struct NodeArgs {
-    /// The id of the run, such as 43-17
-    run: String,
-    /// The node's name
-    node: String,
-    /// Why, for the record
-    #[arg(long)]
-    reason: Option<String>,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
-impl NodeArgs {
-    /// Says that the node has come to this state.
-    fn say(self, state: &'static str, output: &mut Output) -> Exit {
-        answer(output, self.api.json, async move {
-            let client = Client::new(&self.api);
-            let body = json!({ "by": user(), "reason": self.reason, "state": state });
-            let said = client.post(&["instances", &self.run, "nodes", &self.node], None, &body).await?;
-            if self.api.json {
-                return Ok(pretty(&said));
-            }
-            Ok(match said["instance"]["state"].as_str() {
-                Some(state) => format!("{} of {} is {state}", self.node, self.run),
-                None => format!("accepted, and not taken up yet; see `punctual instance {}`", self.run),
-            })
-        })
-    }
-}
-
 impl RerunArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
@@ -77,137 +47,329 @@ impl RerunArgs {
     }
 }
 
-/// Make fire times of the past up for: one instance for each that has none.
 #[derive(clap::Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct BackfillArgs {
-    #[command(subcommand)]
-    which: Option<BackfillCommand>,
+pub(crate) struct KillArgs {
+    /// The instance's id, such as 43-17
+    id: String,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
     #[command(flatten)]
-    ask: BackfillAskArgs,
+    api: ApiArgs,
+}
+
+impl KillArgs {
+    async fn ask(&self) -> Printed {
+        let body = json!({ "by": user(), "reason": self.reason });
+        let answer = Client::new(&self.api).post(&["instances", &self.id, "kill"], None, &body).await?;
+        if self.api.json {
+            return Ok(pretty(&answer));
+        }
+        Ok(match answer["cancelled"].as_bool() {
+            Some(true) => format!("{} is killed", self.id),
+            Some(false) => format!("{} had ended already: {}", self.id, text(&answer["instance"]["state"])),
+            None => format!("{} is being killed; see `punctual instance {}`", self.id, self.id),
+        })
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SkipArgs {
+    /// The instance's id, such as 43-17
+    id: String,
+    /// Of a workflow's run: only this node of it, which waits or has failed
+    node: Option<String>,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl SkipArgs {
+    pub(super) fn run(self, output: &mut Output) -> Exit {
+        match self.node {
+            Some(node) => NodeArgs { run: self.id, node, reason: self.reason, api: self.api }.say(State::Skipped.name(), output),
+            None => answer(output, self.api.json, async move { self.ask().await }),
+        }
+    }
+
+    async fn ask(&self) -> Printed {
+        let body = json!({ "by": user(), "reason": self.reason });
+        let answer = Client::new(&self.api).post(&["instances", &self.id, "skip"], None, &body).await?;
+        if self.api.json {
+            return Ok(pretty(&answer));
+        }
+        Ok(match answer["skipped"].as_bool() {
+            Some(_) => format!("{} is skipped", self.id),
+            None => format!("accepted, and not taken up yet; see `punctual instance {}`", self.id),
+        })
+    }
+}
+
+/// What a pause is of.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// The task's name
+    task: Option<String>,
+    /// All tasks with this group
+    #[arg(long)]
+    group: Option<String>,
+    /// Every task
+    #[arg(long)]
+    all: bool,
+}
+
+impl Target {
+    fn path<'a>(&'a self, verb: &'a str) -> Vec<&'a str> {
+        match (&self.task, &self.group) {
+            (Some(task), _) => vec!["tasks", task, verb],
+            (None, Some(group)) => vec!["groups", group, verb],
+            (None, None) => vec![verb],
+        }
+    }
+
+    fn name(&self) -> String {
+        match (&self.task, &self.group) {
+            (Some(task), _) => text(&Value::from(task.as_str())),
+            (None, Some(group)) => format!("the group {}", text(&Value::from(group.as_str()))),
+            (None, None) => "everything".to_owned(),
+        }
+    }
+
+    async fn set(&self, verb: &str, reason: Option<&String>, api: &ApiArgs) -> Printed {
+        let body = json!({ "by": user(), "reason": reason });
+        let answer = Client::new(api).post(&self.path(verb), None, &body).await?;
+        if api.json {
+            return Ok(pretty(&answer));
+        }
+        let (name, done) = (self.name(), if verb == "pause" { "paused" } else { "resumed" });
+        Ok(match (answer["changed"].as_bool(), answer["in_effect"].as_bool()) {
+            (Some(false), _) => format!("{name} was {} before", if verb == "pause" { "paused" } else { "not paused" }),
+            (_, Some(true)) => format!("{name} is {done}"),
+            _ => format!("{name} is {done} as soon as all owners have heard of it"),
+        })
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl PauseArgs {
+    async fn ask(&self) -> Printed {
+        self.target.set("pause", self.reason.as_ref(), &self.api).await
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl ResumeArgs {
+    async fn ask(&self) -> Printed {
+        self.target.set("resume", self.reason.as_ref(), &self.api).await
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DeadLettersArgs {
+    #[command(subcommand)]
+    command: DeadLetters,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum BackfillCommand {
-    /// List the backfills of a task, newest first, with how far they have come.
-    List(BackfillListArgs),
-    /// End a backfill: what no worker has is cancelled, what runs may end.
-    Cancel(BackfillCancelArgs),
+enum DeadLetters {
+    /// List those that nobody has settled, newest first
+    List(ListArgs),
+    /// Show the whole story of one
+    Show(super::remote::InstanceArgs),
+    /// Run them again, each once however often it is asked
+    Replay(ReplayArgs),
+    /// Settle them without running them again
+    Discard(DiscardArgs),
 }
 
-#[derive(clap::Args, Debug)]
-pub(crate) struct BackfillAskArgs {
-    /// The task
-    #[arg(required = true)]
-    task: Option<String>,
-    /// The first instant, such as 2026-11-01T00:00:00Z
-    #[arg(long, required = true)]
-    from: Option<String>,
-    /// The instant behind the last
-    #[arg(long, required = true)]
-    to: Option<String>,
-    /// Only list the fire times
-    #[arg(long)]
-    dry_run: bool,
-    /// Which fire time is made up for first
-    #[arg(long, value_parser = ["oldest", "newest"], default_value = "oldest")]
-    order: String,
-    /// At most so many of its instances at once
-    #[arg(long, default_value_t = 1)]
-    concurrency: u32,
-    /// Also those that have an instance
-    #[arg(long)]
-    again: bool,
-    /// Why, for the record
-    #[arg(long)]
-    reason: Option<String>,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct BackfillListArgs {
-    /// The task
-    task: String,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct BackfillCancelArgs {
-    /// The backfill's id
-    id: String,
-    /// Why, for the record
-    #[arg(long)]
-    reason: Option<String>,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
-impl BackfillArgs {
+impl DeadLettersArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        match self.which {
-            Some(BackfillCommand::List(args)) => args.run(output),
-            Some(BackfillCommand::Cancel(args)) => args.run(output),
-            None => self.ask.run(output),
+        match self.command {
+            DeadLetters::List(args) => args.run(output),
+            DeadLetters::Show(args) => args.run(output),
+            DeadLetters::Replay(args) => args.run(output),
+            DeadLetters::Discard(args) => args.run(output),
         }
     }
 }
 
-/// A backfill on one line.
-fn backfill_line(row: &serde_json::Value) -> String {
-    let field = |name: &str| text(&row[name]);
-    format!("{}  {}  {}  {} of {} done, {} made", field("id"), field("task"), field("state"), field("done"), field("total"), field("made"))
+#[derive(clap::Args, Debug)]
+struct ListArgs {
+    /// Of this task only
+    #[arg(long)]
+    task: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    /// Older than this one only: `next` of the page before
+    #[arg(long, value_name = "CURSOR")]
+    before: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
-impl BackfillAskArgs {
+impl ListArgs {
     async fn ask(&self) -> Printed {
-        let client = Client::new(&self.api);
-        let mut body = json!({
-            "from": self.from, "to": self.to, "order": self.order, "concurrency": self.concurrency, "again": self.again,
-            "dry_run": self.dry_run, "reason": self.reason, "by": user(),
-        });
-        let path = ["tasks", self.task.as_deref().unwrap_or_default(), "backfills"];
-        let mut answer = client.post(&path, None, &body).await?;
-        if !self.dry_run {
-            return Ok(match self.api.json {
-                true => pretty(&answer),
-                false => format!("backfill {}: {} fire times", text(&answer["backfill"]["id"]), text(&answer["backfill"]["total"])),
-            });
-        }
+        let mut query = vec![("limit", self.limit.to_string())];
+        let filters = [("task", &self.task), ("before", &self.before)];
+        query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        let page = Client::new(&self.api).get(&["dead-letters"], &query).await?;
         if self.api.json {
-            return Ok(pretty(&answer));
+            return Ok(pretty(&page));
         }
-        let mut lines = vec![format!("{} fire times, {} more have instances", text(&answer["count"]), text(&answer["passed_over"]))];
+        let mut shown = table(["INSTANCE", "TASK", "FIRE TIME", "ENDED", "CAUSE", "ATTEMPT", "DETAIL"]);
+        for letter in page["dead_letters"].as_array().into_iter().flatten() {
+            let fields = ["id", "task", "fire_time", "ended_at", "cause", "attempt", "detail"];
+            shown.add_row(fields.map(|field| text(&letter[field]).chars().take(60).collect::<String>()));
+        }
+        let next = page["next"].as_str().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
+        Ok(format!("{shown}{next}"))
+    }
+}
+
+/// Which dead letters.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// Instances, such as 43-17
+    ids: Vec<String>,
+    /// All of this task
+    #[arg(long)]
+    task: Option<String>,
+    /// All that there are
+    #[arg(long)]
+    all: bool,
+}
+
+impl Which {
+    /// Asks in parts, until none is left that can be settled.
+    async fn settle(&self, verb: &str, done: &str, reason: Option<&String>, api: &ApiArgs) -> Result<Value, super::client::ClientError> {
+        let client = Client::new(api);
+        let body = json!({ "by": user(), "reason": reason, "instances": self.ids, "task": self.task, "all": self.all });
+        let (mut all, mut repeated) = (Vec::new(), Vec::new());
         loop {
-            lines.extend(answer["fire_times"].as_array().into_iter().flatten().map(text));
-            let Some(next) = answer["next"].as_str() else { return Ok(lines.join("\n")) };
-            body["after"] = json!(next);
-            answer = client.post(&path, None, &body).await?;
+            let mut part = client.post(&["dead-letters", verb], None, &body).await?;
+            let mut take = |field: &str| if let Value::Array(list) = part[field].take() { list } else { Vec::new() };
+            let settled = take(done);
+            let is_over = settled.is_empty();
+            all.extend(settled);
+            let refused = take("refused");
+            repeated.extend(take("repeated"));
+            if is_over || part["more"].as_bool() != Some(true) {
+                return Ok(json!({ done: all, "repeated": repeated, "refused": refused }));
+            }
         }
     }
-}
 
-impl BackfillListArgs {
-    async fn ask(&self) -> Printed {
-        let answer = Client::new(&self.api).get(&["tasks", &self.task, "backfills"], &[]).await?;
-        if self.api.json {
+    async fn described(&self, verb: &str, done: &str, reason: Option<&String>, api: &ApiArgs) -> Printed {
+        let answer = self.settle(verb, done, reason, api).await?;
+        if api.json {
             return Ok(pretty(&answer));
         }
-        let lines: Vec<_> = answer["backfills"].as_array().into_iter().flatten().map(backfill_line).collect();
-        Ok(if lines.is_empty() { "no backfills".to_owned() } else { lines.join("\n") })
+        let count = |field: &str| answer[field].as_array().map_or(0, Vec::len);
+        let mut shown = format!("{} {done}", count(done));
+        if count("repeated") > 0 {
+            shown += &format!(", {} were before", count("repeated"));
+        }
+        for refused in answer["refused"].as_array().into_iter().flatten() {
+            shown += &format!("\n{}: {}", text(&refused["code"]), text(&refused["detail"]));
+        }
+        Ok(shown)
     }
 }
 
-impl BackfillCancelArgs {
+#[derive(clap::Args, Debug)]
+struct ReplayArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl ReplayArgs {
     async fn ask(&self) -> Printed {
-        let body = json!({ "by": user(), "reason": self.reason });
-        let answer = Client::new(&self.api).post(&["backfills", &self.id, "cancel"], None, &body).await?;
-        Ok(match (self.api.json, answer["backfill"].is_null()) {
-            (true, _) => pretty(&answer),
-            (false, true) => "accepted, and not taken up yet; see `punctual backfill list`".to_owned(),
-            (false, false) => backfill_line(&answer["backfill"]),
-        })
+        self.which.described("replay", "replayed", self.reason.as_ref(), &self.api).await
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct DiscardArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Why, for the record
+    #[arg(long, alias = "why", required = true)]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl DiscardArgs {
+    async fn ask(&self) -> Printed {
+        self.which.described("discard", "discarded", self.reason.as_ref(), &self.api).await
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct AuditArgs {
+    /// Of this task only
+    #[arg(long)]
+    task: Option<String>,
+    /// Of this instance only
+    #[arg(long)]
+    instance: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// Older than this one only: `next` of the page before
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl AuditArgs {
+    async fn ask(&self) -> Printed {
+        let mut query = vec![("limit", self.limit.to_string())];
+        let before = self.before.map(|before| before.to_string());
+        let filters = [("task", &self.task), ("instance", &self.instance), ("before", &before)];
+        query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        let page = Client::new(&self.api).get(&["audit"], &query).await?;
+        if self.api.json {
+            return Ok(pretty(&page));
+        }
+        let mut shown = table(["AT", "BY", "ACTION", "TASK", "INSTANCE", "SUBJECT", "REASON", "FROM"]);
+        for entry in page["audit"].as_array().into_iter().flatten() {
+            let fields = ["at", "by", "action", "task", "instance", "subject", "reason", "from"];
+            shown.add_row(fields.map(|field| text(&entry[field]).chars().take(60).collect::<String>()));
+        }
+        let next = page["next"].as_u64().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
+        Ok(format!("{shown}{next}"))
     }
 }
 
@@ -218,21 +380,4 @@ macro_rules! commands {
         }
     })* };
 }
-commands!(RerunArgs, BackfillAskArgs, BackfillListArgs, BackfillCancelArgs);
-
-macro_rules! marks {
-    ($($args:ident: $state:ident),*) => { $(
-        #[derive(clap::Args, Debug)]
-        pub(crate) struct $args {
-            #[command(flatten)]
-            node: NodeArgs,
-        }
-
-        impl $args {
-            pub(super) fn run(self, output: &mut Output) -> Exit {
-                self.node.say(State::$state.name(), output)
-            }
-        }
-    )* };
-}
-marks!(SkipArgs: Skipped, MarkSucceededArgs: Succeeded, MarkFailedArgs: Failed);
+commands!(KillArgs, RerunArgs, PauseArgs, ResumeArgs, ListArgs, ReplayArgs, DiscardArgs, AuditArgs);

@@ -67,16 +67,28 @@ pub(crate) struct TriggerArgs {
     /// Makes the call repeatable: the same key fires once
     #[arg(long)]
     key: Option<String>,
+    /// The version of the task that the payload was written for: refused where its schema has changed since
+    #[arg(long, value_name = "VERSION")]
+    task_version: Option<u32>,
+    /// Lets the trigger with this key, which is not due yet, come so much later from now instead
+    #[arg(long, value_name = "DELAY", value_parser = duration, requires = "key", conflicts_with_all = ["payload", "delay", "task_version"])]
+    reschedule: Option<punctual_core::time::Millis>,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct CancelArgs {
-    /// The instance's id, such as 43-17
+    /// The instance's id, such as 43-17; with --key the task's name
     id: String,
-    /// Why, for the record
+    /// Cancels the trigger of the task with this key, unless its time has come
     #[arg(long)]
+    key: Option<String>,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
     reason: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
@@ -118,7 +130,9 @@ impl TasksArgs {
         }
         let mut table = table(["TASK", "VERSION", "TRIGGER", "NEXT FIRE"]);
         for task in &tasks {
-            table.add_row([text(&task["name"]), text(&task["version"]), trigger(&task["definition"]), text(&task["next_fire"])]);
+            let is_paused = task["paused"].as_array().is_some_and(|paused| !paused.is_empty());
+            let next = if is_paused { "paused".to_owned() } else { text(&task["next_fire"]) };
+            table.add_row([text(&task["name"]), text(&task["version"]), trigger(&task["definition"]), next]);
         }
         Ok(table.to_string())
     }
@@ -131,6 +145,9 @@ impl TasksArgs {
             return Ok(pretty(&task));
         }
         let mut shown = format!("{}  (version {})\n", text(&task["name"]), text(&task["version"]));
+        for pause in task["paused"].as_array().into_iter().flatten() {
+            shown += &format!("{}\n", paused_line(pause));
+        }
         shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
         if let Some(left) = task["catching_up"]["left"].as_u64() {
             let last = text(&task["catching_up"]["last_begins_at"]);
@@ -304,7 +321,15 @@ impl LogsArgs {
 impl TriggerArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
-        let mut body = json!({ "by": user() });
+        if let (Some(delay), Some(key)) = (self.reschedule, &self.key) {
+            let body = json!({ "by": user(), "reason": self.reason, "delay_ms": delay.0 });
+            let answer = client.patch(&["tasks", &self.task, "triggers", key], &body).await?;
+            return Ok(changed(&answer, "rescheduled", self.api.json));
+        }
+        let mut body = json!({ "by": user(), "reason": self.reason });
+        if let Some(version) = self.task_version {
+            body["task_version"] = json!(version);
+        }
         if let Some(payload) = &self.payload {
             body["payload"] = json!(payload);
         }
@@ -326,6 +351,10 @@ impl CancelArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let body = json!({ "by": user(), "reason": self.reason });
+        if let Some(key) = &self.key {
+            let answer = client.delete(&["tasks", &self.id, "triggers", key], &body).await?;
+            return Ok(changed(&answer, "cancelled", self.api.json));
+        }
         let answer = client.post(&["instances", &self.id, "cancel"], None, &body).await?;
         if self.api.json {
             return Ok(pretty(&answer));
@@ -336,6 +365,31 @@ impl CancelArgs {
             None => format!("{} was asked to end; see `punctual instance {}`", self.id, self.id),
         })
     }
+}
+
+/// What became of a trigger that was not due yet.
+fn changed(answer: &Value, what: &str, as_json: bool) -> String {
+    if as_json {
+        return pretty(answer);
+    }
+    let (id, state, due) = (text(&answer["instance"]["id"]), text(&answer["instance"]["state"]), text(&answer["instance"]["due_at"]));
+    match answer[what].as_bool() {
+        Some(true) if due.is_empty() => format!("{id} is {what}"),
+        Some(true) => format!("{id} is {what}: due at {due}"),
+        Some(false) => format!("its time had come: {id} is {state}"),
+        None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
+    }
+}
+
+/// A pause in a sentence.
+pub(super) fn paused_line(pause: &Value) -> String {
+    let what = match (pause["task"].as_str(), pause["group"].as_str()) {
+        (Some(_), _) => format!("task {}", text(&pause["task"])),
+        (None, Some(_)) => format!("group {}", text(&pause["group"])),
+        (None, None) => "everything".to_owned(),
+    };
+    let reason = pause["reason"].as_str().map(|_| format!(": {}", text(&pause["reason"]))).unwrap_or_default();
+    format!("paused     {what}, since {} by {}{reason}", text(&pause["since"]), text(&pause["by"]))
 }
 
 macro_rules! commands {

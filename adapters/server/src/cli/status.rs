@@ -72,6 +72,9 @@ impl StatusArgs {
         if !rows("breakers").is_empty() {
             shown += &format!("\n{breakers}\n");
         }
+        for pause in rows("pauses") {
+            shown += &format!("\n{}\n", remote::paused_line(&pause));
+        }
         if let Some(throttled @ 1..) = status["throttled"].as_u64() {
             shown += &format!("\n{throttled} instances wait for the rate limit of their task\n");
         }

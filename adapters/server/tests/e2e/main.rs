@@ -7,6 +7,7 @@ mod dev;
 mod kill9;
 mod limits;
 mod parts;
+mod people;
 mod support;
 mod trouble;
 mod workflows;

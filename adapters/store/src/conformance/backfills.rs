@@ -5,7 +5,7 @@ use punctual_core::ids::{InboxId, PartitionId, TaskId};
 use punctual_core::inbox::Request;
 use punctual_core::instance::{InstanceRow, Origin, Part};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Catalog, Store, Submitted};
+use punctual_driver::ports::{Actor, Catalog, Store, Submitted};
 
 use super::{Factory, Owner, START, all_partitions, commit, entry_ids, open, tasks_in_force};
 
@@ -128,7 +128,8 @@ pub async fn a_backfill_is_cancelled_by_its_id<F: Factory>(factory: &F) {
     let store = open(factory).await;
     let mut owner = Owner::of_all(&store).await;
     let (task, _) = tasks_in_force(&store, &mut owner, &["one"]).await[0];
-    let cancel = async |id| store.cancel_backfill(id, "you".into(), Some("why".into()), START).await.expect("an answer");
+    let cancel =
+        async |id| store.cancel_backfill(id, Actor { why: Some("why".into()), ..Actor::from("you") }, START).await.expect("an answer");
     assert_eq!(cancel(InboxId(77_777)).await, Submitted::NoSuchBackfill);
     let id = accepted(ask(&store, task, None).await);
     let early = accepted(cancel(id).await);

@@ -27,6 +27,7 @@ pub mod catalog;
 pub mod commits;
 pub mod inbox;
 pub mod leases;
+pub mod people;
 
 /// Opens stores for the suite.
 pub trait Factory {
@@ -124,6 +125,15 @@ macro_rules! conformance_tests {
             instances_are_filtered
             a_submission_leads_to_its_instance
             occurrences_come_newest_first
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, people {
+            a_pause_is_told_to_owners_now_and_to_come
+            groups_and_everything_are_paused
+            a_pause_outlives_edits_and_removals
+            dead_letters_are_listed_until_they_are_settled
+            what_people_write_is_on_record
+            kills_and_skips_come_back_as_they_were
+            a_trigger_that_is_not_due_is_changed_by_its_key
         });
     };
     (@cases $factory:expr, $block_on:expr, $module:ident { $($case:ident)* }) => {
@@ -420,7 +430,13 @@ mod tests {
     #[test]
     fn every_case_is_in_the_list() {
         let list = include_str!("mod.rs");
-        let sources = [include_str!("leases.rs"), include_str!("commits.rs"), include_str!("inbox.rs"), include_str!("catalog.rs")];
+        let sources = [
+            include_str!("leases.rs"),
+            include_str!("commits.rs"),
+            include_str!("inbox.rs"),
+            include_str!("catalog.rs"),
+            include_str!("people.rs"),
+        ];
         let mut cases = 0;
         for line in sources.iter().flat_map(|source| source.lines()) {
             let Some(case) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next()) else { continue };

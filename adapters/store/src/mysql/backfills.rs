@@ -3,15 +3,17 @@
 use punctual_core::backfill::{BackfillPlan, BackfillRow, BackfillState};
 use punctual_core::ids::{InboxId, PartitionId, TaskId};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Fired, Submitted};
+use punctual_driver::ports::{Actor, AuditAction, Fired, Submitted};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
+use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
 use crate::mysql::catalog::{NewEntry, ask_in_turn, write_entry};
 use crate::mysql::error::Failure;
 use crate::mysql::history;
+use crate::mysql::people::audit_sql;
 use crate::mysql::rows::{coded, required_text};
 use crate::mysql::session::{Answer, Session};
 use crate::set_aside::{KIND_BACKFILL, KIND_BACKFILL_CANCEL};
@@ -67,7 +69,7 @@ pub(crate) async fn ask(
     session: &mut Session,
     plan: &BackfillPlan,
     after: Option<InboxId>,
-    by: &str,
+    by: &Actor,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
     let there = format!("SELECT `partition` FROM tasks WHERE id = {} AND removed = 0", plan.task.0);
@@ -79,18 +81,13 @@ pub(crate) async fn ask(
         _ => {}
     }
     let body = codec::pack_backfill(plan);
-    let entry = NewEntry { partition: PartitionId(row.try_get(0)?), by, kind: KIND_BACKFILL, task: Some(plan.task), body: &body };
-    Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
+    let entry = NewEntry { partition: PartitionId(row.try_get(0)?), by: &by.by, kind: KIND_BACKFILL, task: Some(plan.task), body: &body };
+    let audited = Audit { actor: by, action: AuditAction::Backfill, task: Some(plan.task), instance: None, subject: None };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, audit_sql([audited], now_sql), now_sql).await? })
 }
 
 /// Puts the end of a backfill into the inbox. The transaction that it begins is ended only where it is accepted.
-pub(crate) async fn cancel(
-    session: &mut Session,
-    backfill: InboxId,
-    by: &str,
-    reason: Option<&str>,
-    now_sql: &str,
-) -> Result<Submitted, Failure> {
+pub(crate) async fn cancel(session: &mut Session, backfill: InboxId, by: &Actor, now_sql: &str) -> Result<Submitted, Failure> {
     let there = format!(
         "SELECT `partition`, task FROM backfills WHERE id = {0}
          UNION ALL SELECT `partition`, task FROM inbox WHERE id = {0} AND kind = {KIND_BACKFILL}",
@@ -99,9 +96,11 @@ pub(crate) async fn cancel(
     let [there, _] = ask_in_turn(session, there, None).await?;
     let Some(row) = there.rows.first() else { return Ok(Submitted::NoSuchBackfill) };
     let (partition, task) = (PartitionId(row.try_get(0)?), TaskId(row.try_get::<Option<u64>, _>(1)?.unwrap_or_default()));
-    let body = codec::pack_backfill_cancel(backfill, reason);
-    let entry = NewEntry { partition, by, kind: KIND_BACKFILL_CANCEL, task: Some(task), body: &body };
-    Ok(Submitted::Accepted { entry: write_entry(session, entry, None, now_sql).await? })
+    let body = codec::pack_backfill_cancel(backfill, by.why.as_deref());
+    let subject = backfill.to_string();
+    let audited = Audit { actor: by, action: AuditAction::CancelBackfill, task: Some(task), instance: None, subject: Some(&subject) };
+    let entry = NewEntry { partition, by: &by.by, kind: KIND_BACKFILL_CANCEL, task: Some(task), body: &body };
+    Ok(Submitted::Accepted { entry: write_entry(session, entry, audit_sql([audited], now_sql), now_sql).await? })
 }
 
 /// Backfills, of one task or of all, newest first.

@@ -477,21 +477,15 @@ impl Catalog for MySqlStore {
         session.leave(fired).await
     }
 
-    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
         let submitted = backfills::ask(&mut session, &plan, after, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 
-    async fn cancel_backfill(
-        &self,
-        backfill: InboxId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
+    async fn cancel_backfill(&self, backfill: InboxId, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = backfills::cancel(&mut session, backfill, &by, reason.as_deref(), &self.now(now)).await;
+        let submitted = backfills::cancel(&mut session, backfill, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 

@@ -3,15 +3,17 @@
 use punctual_core::backfill::{BackfillPlan, BackfillRow, BackfillState};
 use punctual_core::ids::{InboxId, PartitionId, TaskId};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Fired, Submitted};
+use punctual_driver::ports::{Actor, AuditAction, Fired, Submitted};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use crate::audit::Audit;
 use crate::codec;
 use crate::set_aside::{KIND_BACKFILL, KIND_BACKFILL_CANCEL};
 use crate::sqlite::catalog::required_text;
 use crate::sqlite::commit::transaction;
 use crate::sqlite::error::malformed;
 use crate::sqlite::history;
+use crate::sqlite::people::put_audit;
 use crate::sqlite::rows::{coded, unsigned};
 
 macro_rules! columns {
@@ -65,7 +67,7 @@ pub(crate) fn ask(
     connection: &Connection,
     plan: &BackfillPlan,
     after: Option<InboxId>,
-    by: &str,
+    by: &Actor,
     now: Timestamp,
 ) -> rusqlite::Result<Submitted> {
     transaction(connection, |connection| {
@@ -79,19 +81,15 @@ pub(crate) fn ask(
         }
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .insert(params![partition, now.0, by, KIND_BACKFILL, task, codec::pack_backfill(plan)])?;
+            .insert(params![partition, now.0, &*by.by, KIND_BACKFILL, task, codec::pack_backfill(plan)])?;
+        let (action, task) = (AuditAction::Backfill, Some(plan.task));
+        put_audit(connection, now, &Audit { actor: by, action, task, instance: None, subject: None })?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
 }
 
 /// Puts the end of a backfill into the inbox.
-pub(crate) fn cancel(
-    connection: &Connection,
-    backfill: InboxId,
-    by: &str,
-    reason: Option<&str>,
-    now: Timestamp,
-) -> rusqlite::Result<Submitted> {
+pub(crate) fn cancel(connection: &Connection, backfill: InboxId, by: &Actor, now: Timestamp) -> rusqlite::Result<Submitted> {
     transaction(connection, |connection| {
         let id = backfill.0.cast_signed();
         let mut there = connection.prepare_cached(
@@ -99,9 +97,13 @@ pub(crate) fn cancel(
         )?;
         let found = there.query_row(params![id, KIND_BACKFILL], |row| Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?))).optional()?;
         let Some((partition, task)) = found else { return Ok(Submitted::NoSuchBackfill) };
-        let entry = connection
-            .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-            .insert(params![partition, now.0, by, KIND_BACKFILL_CANCEL, task, codec::pack_backfill_cancel(backfill, reason)])?;
+        let entry =
+            connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.insert(
+                params![partition, now.0, &*by.by, KIND_BACKFILL_CANCEL, task, codec::pack_backfill_cancel(backfill, by.why.as_deref())],
+            )?;
+        let (task, subject) = (Some(TaskId(task.cast_unsigned())), backfill.to_string());
+        let audited = Audit { actor: by, action: AuditAction::CancelBackfill, task, instance: None, subject: Some(&subject) };
+        put_audit(connection, now, &audited)?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
 }

@@ -401,18 +401,12 @@ impl Catalog for SqliteStore {
         self.read(move |connection| backfills::fired(connection, &task, from, to)).await
     }
 
-    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Arc<str>, now: Timestamp) -> Result<Submitted, StoreError> {
+    async fn backfill(&self, plan: BackfillPlan, after: Option<InboxId>, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
         self.write(move |connection| backfills::ask(connection, &plan, after, &by, now)).await
     }
 
-    async fn cancel_backfill(
-        &self,
-        backfill: InboxId,
-        by: Arc<str>,
-        reason: Option<Arc<str>>,
-        now: Timestamp,
-    ) -> Result<Submitted, StoreError> {
-        self.write(move |connection| backfills::cancel(connection, backfill, &by, reason.as_deref(), now)).await
+    async fn cancel_backfill(&self, backfill: InboxId, by: Actor, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.write(move |connection| backfills::cancel(connection, backfill, &by, now)).await
     }
 
     async fn backfills(&self, task: Option<TaskId>, limit: usize) -> Result<Vec<BackfillRow>, StoreError> {

@@ -258,10 +258,7 @@ pub(crate) fn dead_letters(connection: &mut Connection, filter: &DeadLetterFilte
 
 /// A dead letter is run again: it is in the list no longer.
 pub(crate) fn settle(connection: &Connection, instance: InstanceId) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("UPDATE instances SET settled = 1 WHERE id = ?1 AND settled = 0")?
-        .execute([instance.0.cast_signed()])
-        .map(drop)
+    connection.prepare_cached("UPDATE instances SET settled = 1 WHERE id = ?1 AND state = 5")?.execute([instance.0.cast_signed()]).map(drop)
 }
 
 /// Settles a dead letter without running it again.

@@ -32,7 +32,7 @@ macro_rules! update_instance_sql {
     ($guards:literal) => {
         concat!(
             "UPDATE instances SET state = ?2, fence = ?3, attempt = ?4, failures = ?5, losses = ?6, worker = ?7, worker_life = ?8, \
-             due_at = ?9, transitions = ?10, more = ?13 WHERE id = ?1 ",
+             due_at = ?9, transitions = ?10, more = ?13, settled = settled AND ?2 = 5 WHERE id = ?1 ",
             $guards
         )
     };

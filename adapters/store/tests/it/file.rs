@@ -31,7 +31,7 @@ fn all_is_there_after_a_restart_and_leases_are_free_at_once() {
         let mut batch = owner.batch();
         batch.updates.push(ended(&rows[0], State::Failed, START));
         commit(&store, batch).await;
-        store.trigger(name("one"), name("me"), None, vec![Default::default()], START).await.expect("a trigger");
+        store.trigger(name("one"), "me".into(), None, vec![Default::default()], START).await.expect("a trigger");
         dump(&store).await
     });
     block_on(async {
@@ -138,7 +138,7 @@ fn a_damaged_database_is_said_to_be() {
     block_on(async {
         let store = folder.open();
         let documents = (0..2_000).map(|number| document(&format!("task-{number}"), "v1")).collect();
-        store.apply(name("files"), name("me"), documents, false, START).await.expect("tasks");
+        store.apply(name("files"), "me".into(), documents, false, START).await.expect("tasks");
     });
     let mut bytes = fs::read(folder.database()).expect("the file");
     let middle = bytes.len() / 2;
@@ -255,9 +255,9 @@ fn a_program_that_cannot_decode_a_version_in_force_loses_nothing_of_it() {
         let snapshot = store.snapshot(bad.1).await.expect("a snapshot");
         assert!(snapshot.tasks.iter().all(|record| record.task != bad.0) && snapshot.instances.is_empty());
         for task in ["bad", "good"] {
-            store.trigger(name(task), name("me"), None, vec![Default::default()], START).await.expect("a trigger");
+            store.trigger(name(task), "me".into(), None, vec![Default::default()], START).await.expect("a trigger");
         }
-        store.cancel(row.id, name("me"), None, START).await.expect("a cancellation");
+        store.cancel(row.id, "me".into(), None, START).await.expect("a cancellation");
         assert_eq!(entry_ids(&store).await.len(), 1, "the good task goes on, the bad one's entries stay");
     });
     block_on(async {
