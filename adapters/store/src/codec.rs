@@ -516,11 +516,25 @@ mod tests {
         fn a_rerun_comes_back_as_it_was(
             (instance, task, fire_time, ordinal, run, hops) in any::<(u64, u64, i64, u64, u32, u32)>(),
             (payload, key, reason) in any::<(Option<String>, Option<String>, Option<String>)>(),
+            from in any::<Option<(Vec<String>, bool)>>(),
         ) {
+            let from = from.map(|(nodes, cascade)| {
+                Box::new(RerunFrom { nodes: nodes.into_iter().map(Into::into).collect(), cascade, ended: Vec::new() })
+            });
             let [payload, key, reason] = [payload, key, reason].map(|text| text.map(Into::into));
             let (instance, task, fire_time) = (InstanceId(instance), TaskId(task), Timestamp(fire_time));
-            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason };
+            let of = Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, from };
             prop_assert_eq!(rerun(task, &pack_rerun(&of)).unwrap(), of);
+        }
+
+        #[test]
+        fn what_was_said_of_a_node_comes_back_as_it_was(
+            (instance, node, reason) in any::<(u64, u32, Option<String>)>(),
+            said in proptest::sample::select(&NodeMark::ALL[..]),
+        ) {
+            let (instance, node, reason): (_, _, Option<Arc<str>>) = (InstanceId(instance), NodeIndex(node), reason.map(Into::into));
+            let read = mark(&pack_mark(instance, node, said, reason.as_deref())).unwrap();
+            prop_assert_eq!(read, Mark { instance, node, mark: said, reason });
         }
 
         #[test]
@@ -531,6 +545,7 @@ mod tests {
             let _ = transitions(&noise);
             let _ = submissions(&noise);
             let _ = cancel(&noise);
+            let _ = mark(&noise);
             let _ = rerun(TaskId(1), &noise);
         }
     }

@@ -94,7 +94,7 @@ async fn attempt(store: &(impl Store + Catalog), call: Call, now: Timestamp) -> 
         }
         Call::Trigger { task, by, key, submissions } => Reply::Submitted(store.trigger(task, by, key, submissions, now).await?),
         Call::Cancel(instance, reason) => Reply::Submitted(store.cancel(instance, "me".into(), reason, now).await?),
-        Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, now).await?),
+        Call::Rerun(instance, reason) => Reply::Submitted(store.rerun(instance, "me".into(), reason, None, now).await?),
         Call::Tasks(after, limit) => read(&store.tasks(after, limit).await?),
         Call::Task(name) => read(&store.task(name).await?),
         Call::NameOf(task) => read(&store.name_of(task).await?),

@@ -336,7 +336,7 @@ impl World {
             Step::Instances { task, state, key, before, limit } => {
                 let before = before.and_then(|which| self.instance(which)).map(InstanceCursor::of);
                 let (task, state) = (task.map(|name| NAMES[name].into()), state.map(|index| State::ALL[index]));
-                vec![Call::Instances(InstanceFilter { task, state, key: key.map(text), before, limit })]
+                vec![Call::Instances(InstanceFilter { task, whole: limit == 2, state, key: key.map(text), before, limit })]
             }
             Step::Look(which) => {
                 let row = self.instance(which);
@@ -389,7 +389,8 @@ impl World {
                 let row = self.row(partition, task, at(slot));
                 let (state, version) = (State::ALL[state], Version(version));
                 let part = shard.map_or(FiringPart::WHOLE, FiringPart::shard);
-                let links = Links { parent: Some(row.id), shards: 3, shard_key: key.map(|key| TEXTS[key].into()), cause: None, hops: 7 };
+                let shard_key = key.map(|key| TEXTS[key].into());
+                let links = Links { parent: Some(row.id), shards: 3, shard_key, hops: 7, ..Links::default() };
                 let links = shard.map(|_| Box::new(links));
                 let key = key.map(|key| TEXTS[key].into());
                 batch.inserts.push(InstanceRow { ordinal, run, part, links, version, state, key, ..row });

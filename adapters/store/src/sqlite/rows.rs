@@ -159,7 +159,7 @@ mod tests {
             origin in proptest::sample::select(&Origin::ALL[..]),
             ats in proptest::collection::vec(any::<i64>(), 1..4),
             (part, result) in any::<(u64, Option<String>)>(),
-            links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32)>()),
+            links in proptest::option::of(any::<(Option<u64>, u32, u32, Option<String>, Option<u64>, u32)>()),
         ) -> InstanceRow {
             InstanceRow {
                 id: InstanceId(id),
@@ -169,9 +169,9 @@ mod tests {
                 ordinal,
                 run,
                 part: Part(part),
-                links: links.map(|(parent, shards, key, cause, hops)| {
+                links: links.map(|(parent, shards, nodes, key, cause, hops)| {
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops })
+                    Box::new(Links { parent, shards, nodes, shard_key, cause, hops })
                 }),
                 result: result.map(Into::into),
                 origin,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId};
-use punctual_core::protocol::{Assignment, Shard};
+use punctual_core::protocol::{Assignment, Node, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_worker::{BuiltIn, Options};
@@ -34,6 +34,7 @@ pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -
         ordinal: 0,
         run: 1,
         shard: None,
+        node: None,
         handler: Handler { name: handler.into(), config: config.to_string().into() },
         payload: payload.map(Arc::from),
         timeout: TimeoutPolicy::default(),
@@ -65,6 +66,16 @@ pub(crate) async fn run_on(executor: &BuiltIn, handler: &str, config: Value, pay
 pub(crate) async fn run_shard(handler: &str, config: Value, shard: Shard) -> Ended {
     let mut assignment = assignment(handler, &config, None);
     *Arc::make_mut(&mut assignment) = Assignment { run: 2, shard: Some(shard), ..(*assignment).clone() };
+    let (_stop, receiver) = watch::channel(Stop::No);
+    let running = built_in("m", true).run(assignment, receiver);
+    tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")
+}
+
+/// An attempt of a workflow's node that was given this.
+pub(crate) async fn run_node(handler: &str, config: Value, inputs: &str) -> Ended {
+    let mut assignment = assignment(handler, &config, None);
+    let node = Some(Node { name: "lädt".into(), inputs: inputs.into() });
+    *Arc::make_mut(&mut assignment) = Assignment { node, ..(*assignment).clone() };
     let (_stop, receiver) = watch::channel(Stop::No);
     let running = built_in("m", true).run(assignment, receiver);
     tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")
