@@ -6,8 +6,8 @@ use std::fmt;
 use punctual_core::batch::Output;
 use punctual_core::ids::InstanceId;
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
-    INPUTS_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX,
+    SHARD_KEY_BYTES_MAX, SHARDS_MAX, TAGS_MAX,
 };
 use punctual_core::protocol::{Assignment, Hello, Report};
 use punctual_core::routing::{ReservedTooMany, TagSyntax, TraitsError, VersionSyntax};

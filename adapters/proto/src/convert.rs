@@ -8,7 +8,7 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
-use punctual_core::protocol::{Assignment, Node, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 

@@ -302,9 +302,7 @@ fn handler() -> Value {
 }
 
 fn node() -> Value {
-    let name = |description: &str| {
-        json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": core_limits::NAME_CHARS_MAX, "description": description })
-    };
+    let name = |description: &str| json!({ "type": ["string", "number", "boolean"], "minLength": 1, "maxLength": core_limits::NAME_CHARS_MAX, "description": description });
     let nodes = json!({ "type": "array", "items": { "$ref": "#/$defs/text" } });
     object(
         fields::NODE,

@@ -103,9 +103,10 @@ impl Cursor<'_> {
             let help = "add `trigger:` with cron, fixed_rate, fixed_delay or delay, or `trigger: manual`, or `after:` with another task";
             self.refuse(Code::MissingField, node.place, "the task has no `trigger`", help);
         }
-        let nodes = entries.iter().find(|(field, _)| *field == "nodes").map(|(_, entry)| {
-            self.step(Step::Field(Cow::Borrowed("nodes")), |cursor| cursor.workflow_nodes(&entry.value))
-        });
+        let nodes = entries
+            .iter()
+            .find(|(field, _)| *field == "nodes")
+            .map(|(_, entry)| self.step(Step::Field(Cow::Borrowed("nodes")), |cursor| cursor.workflow_nodes(&entry.value)));
         if filled.handler.is_none() && nodes.is_none() && !has(fields::HANDLERS) {
             self.refuse(Code::MissingField, node.place, "the task runs nothing", "add one of command, http, handler, nodes");
         }

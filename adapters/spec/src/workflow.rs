@@ -18,7 +18,10 @@ use crate::handler::{CommandConfig, HttpConfig};
 use crate::node::{Kind, Node};
 use crate::problem::{Code, FieldPath, Finding, Step, quoted};
 use crate::read::Cursor;
-use crate::spec::{CircuitBreaker, CustomHandler, Handler, Priority, Retry, Routing, Shards, TaskSpec, Timeout, Trigger, normalise_handler, normalise_retry};
+use crate::spec::{
+    CircuitBreaker, CustomHandler, Handler, Priority, Retry, Routing, Shards, TaskSpec, Timeout, Trigger, normalise_handler,
+    normalise_retry,
+};
 use crate::task::{names, put};
 use crate::timing::Timing;
 use crate::zones::Zones;

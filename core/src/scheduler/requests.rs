@@ -370,8 +370,8 @@ impl Scheduler {
             return;
         }
         if live.row.state.is_with_worker() {
-            // A run that is left to its end, since its task is gone, can still be cancelled.
-            let is_wound_up = live.row.is_run() && matches!(live.cancel, Some((Cause::TaskRemoved, _)));
+            // A run that is left to its end, since its task is gone or a new owner has found it cancelled, can still be cancelled.
+            let is_wound_up = live.row.is_run() && matches!(live.cancel, Some((Cause::TaskRemoved | Cause::ParentEnded, _)));
             if live.cancel.is_none() || is_wound_up {
                 live.cancel = Some((cause, detail));
                 match live.row.has_parts() {

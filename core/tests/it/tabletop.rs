@@ -112,7 +112,8 @@ const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Each rule but one, each policy, and shards.
 fn workflow(base: TaskDefinition) -> TaskDefinition {
     let [mut a, mut b, mut c, mut d, mut e, mut f] =
-        [(0, &[][..]), (1, &["a"]), (2, &["a"]), (3, &["b", "c"]), (4, &["b", "c"]), (5, &["d"])].map(|(index, after)| node(NODES[index], after));
+        [(0, &[][..]), (1, &["a"]), (2, &["a"]), (3, &["b", "c"]), (4, &["b", "c"]), (5, &["d"])]
+            .map(|(index, after)| node(NODES[index], after));
     a.on_failure = FailurePolicy::Continue;
     b.rule = TriggerRule::AllDone;
     c.on_failure = FailurePolicy::FailRun;

@@ -289,7 +289,10 @@ pub(crate) fn what_was_said_of_a_failed_node_counts_after_a_takeover() {
     world.mark(run, 1, NodeMark::Skipped).expect("whether it can be is for the owner to say");
     world.run(2 * SECOND);
     let rows: Vec<_> = world.rows("w").into_iter().filter(|row| row.part.node_index() == Some(0)).collect();
-    assert_eq!(rows.iter().map(|row| (row.part.is_amendment(), row.state)).collect::<Vec<_>>(), [(false, State::Failed), (true, State::Succeeded)]);
+    assert_eq!(
+        rows.iter().map(|row| (row.part.is_amendment(), row.state)).collect::<Vec<_>>(),
+        [(false, State::Failed), (true, State::Succeeded)]
+    );
     let owner = world.owner();
     world.crash_replica(owner);
     world.run(120 * SECOND);
@@ -309,13 +312,8 @@ fn a_node_that_waits_can_be_skipped_or_said_to_be_done() {
     world.mark(run, 3, NodeMark::Succeeded).expect("it is accepted");
     assert_eq!(world.mark(run, 5, NodeMark::Skipped), None, "there are five nodes");
     world.run(30 * SECOND);
-    let expected = [
-        ("a", State::Succeeded),
-        ("b", State::Skipped),
-        ("c", State::Skipped),
-        ("d", State::Succeeded),
-        ("e", State::Succeeded),
-    ];
+    let expected =
+        [("a", State::Succeeded), ("b", State::Skipped), ("c", State::Skipped), ("d", State::Succeeded), ("e", State::Succeeded)];
     expect(&world, "w", 1, State::Succeeded, &expected);
     assert_eq!(world.began.len(), 2, "a and e");
     world.assert_sound();
@@ -385,13 +383,8 @@ fn a_takeover_goes_on_with_the_run() {
         let owner = world.owner();
         world.crash_replica(owner);
         world.run(120 * SECOND);
-        let expected = [
-            ("a", State::Succeeded),
-            ("b", State::Succeeded),
-            ("c", State::Failed),
-            ("d", State::Skipped),
-            ("far", State::Succeeded),
-        ];
+        let expected =
+            [("a", State::Succeeded), ("b", State::Succeeded), ("c", State::Failed), ("d", State::Skipped), ("far", State::Succeeded)];
         expect(&world, "w", 1, State::Failed, &expected);
         assert_eq!(world.began.len(), 4, "{crash_after}");
         world.assert_sound();
@@ -523,7 +516,8 @@ fn wide_and_deep_runs_come_to_their_end() {
     wide.insert(0, node("first", &[]));
     wide.push(node("last", &names.iter().map(String::as_str).collect::<Vec<_>>()));
     world.define(workflow("wide", wide));
-    let deep = (0..400).map(|at: usize| node(&names[at], &at.checked_sub(1).map(|before| names[before].as_str()).into_iter().collect::<Vec<_>>()));
+    let deep =
+        (0..400).map(|at: usize| node(&names[at], &at.checked_sub(1).map(|before| names[before].as_str()).into_iter().collect::<Vec<_>>()));
     world.define(workflow("deep", deep.collect()));
     world.trigger("wide", None);
     world.trigger("deep", None);

@@ -136,7 +136,11 @@ pub const CATALOGUE: &[Property] = &[
     property("limit.held", "no instance starts beyond the task's limit", limits::held),
     property("cancel.effective", "what is cancelled ends and is not dispatched again", inbox::cancel_effective),
     property("shard.complete", "a firing has all its shards, each once, and ends when they have, as they have", parts::complete),
-    property("dag.parents_first", "a node starts only if its rule holds by what is committed, and is skipped only with reason", dag::parents_first),
+    property(
+        "dag.parents_first",
+        "a node starts only if its rule holds by what is committed, and is skipped only with reason",
+        dag::parents_first,
+    ),
     property("dag.complete", "a run ends when all its nodes have, once each, as they have", dag::complete),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),

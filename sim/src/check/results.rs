@@ -141,9 +141,8 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
         let may_be_fenced = !hears_somebody || !disturbances.is_quiet(Who::Worker(run.worker), from, at);
         // The failure of another node may end the run.
         let may_end = facts.definition(row.task, row.version).and_then(|definition| definition.workflow.as_ref());
-        let may_end = may_end.is_some_and(|workflow| {
-            workflow.graph().nodes().any(|node| workflow.graph().on_failure(node) == FailurePolicy::FailRun)
-        });
+        let may_end = may_end
+            .is_some_and(|workflow| workflow.graph().nodes().any(|node| workflow.graph().on_failure(node) == FailurePolicy::FailRun));
         if !may_be_replaced && !is_over && !was_asked && !may_be_fenced && !may_end {
             case.violated(|| {
                 format!(

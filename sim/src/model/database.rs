@@ -395,14 +395,7 @@ impl Database {
     }
 
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
-    pub fn rerun(
-        &mut self,
-        at: u64,
-        instance: InstanceId,
-        by: &Arc<str>,
-        reason: Option<Arc<str>>,
-        from: Option<RerunFrom>,
-    ) -> Submitted {
+    pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>, from: Option<RerunFrom>) -> Submitted {
         let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
         if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
             return Submitted::Repeated { entry };

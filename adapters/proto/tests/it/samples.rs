@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
-use punctual_core::protocol::{Assignment, Node, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::connection::WorkerSide;

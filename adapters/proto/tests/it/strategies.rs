@@ -9,10 +9,10 @@ use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutAction, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
-    INPUTS_BYTES_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX,
+    SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
-use punctual_core::protocol::{Assignment, Node, End, Hello, Report, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{Assignment, End, Hello, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_proto::limits::SLOTS_MAX;

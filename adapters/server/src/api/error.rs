@@ -43,7 +43,9 @@ pub(crate) enum ApiError {
     NoWorkflow { id: InstanceId },
     #[error("the workflow {task:?} has no node {node:?}; `punctual instance ID` lists those of a run")]
     NoSuchNode { node: String, task: String },
-    #[error("node {node:?} is {state}: only one that waits or has failed can be told what it has come to. Cancel one that runs; run one again that has ended")]
+    #[error(
+        "node {node:?} is {state}: only one that waits or has failed can be told what it has come to. Cancel one that runs; run one again that has ended"
+    )]
     NodeStands { node: String, state: &'static str },
     #[error("run {id} has ended; run its nodes again")]
     RunHasEnded { id: InstanceId },

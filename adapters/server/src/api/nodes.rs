@@ -97,7 +97,8 @@ pub(crate) async fn rerun_from<S: Catalog, C: Clock>(
     let now = definition(api, run, None).await?.and_then(|definition| definition.workflow);
     let Some((before, now)) = before.zip(now).filter(|_| run.row.is_run()) else { return Err(ApiError::NoWorkflow { id }) };
     let graph = now.graph();
-    let index = |name: &String| graph.node(name).ok_or_else(|| ApiError::NoSuchNode { node: name.clone(), task: run.task_name.to_string() });
+    let index =
+        |name: &String| graph.node(name).ok_or_else(|| ApiError::NoSuchNode { node: name.clone(), task: run.task_name.to_string() });
     let from = nodes.iter().map(index).collect::<Result<Vec<_>, _>>()?;
     let mut states = vec![NodeState::Waiting; graph.len()];
     for view in api.store.nodes(id).await? {
@@ -158,7 +159,10 @@ pub(crate) async fn mark<S: Catalog, C: Clock>(
             Ok(nodes.into_iter().rev().find(|view| view.row.part.node_index() == Some(node.0)).filter(|view| view.row.state.is_terminal()))
         })
         .await?;
-    Ok((StatusCode::ACCEPTED, Json(json!({ "run": instance.to_string(), "node": name, "instance": written.as_ref().map(views::instance) }))))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(json!({ "run": instance.to_string(), "node": name, "instance": written.as_ref().map(views::instance) })),
+    ))
 }
 
 /// The row that counts of a node: what was said of it last, or else its own.

@@ -52,7 +52,10 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let (by, reason) = Reason { reason: asked.reason, by: asked.by }.checked()?;
     if asked.cascade && asked.from.is_empty() {
-        return Err(ApiError::BadRequest { field: "cascade", problem: "it goes with `from`: a whole run runs all of its nodes".to_owned() });
+        return Err(ApiError::BadRequest {
+            field: "cascade",
+            problem: "it goes with `from`: a whole run runs all of its nodes".to_owned(),
+        });
     }
     let of = find(&api, &id).await?;
     let instance = of.row.id;
@@ -68,7 +71,9 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
         Submitted::NotNewest => return Err(ApiError::NotNewest { id: instance }),
         Submitted::NoSuchTask => return Err(ApiError::NoSuchTask { name: of.task_name.to_string() }),
         Submitted::NoWorkflow => return Err(ApiError::NoWorkflow { id: instance }),
-        Submitted::NoSuchInstance | Submitted::KeyTaken | Submitted::NoSuchNode | Submitted::HasEnded => return Err(ApiError::NoSuchInstance { id }),
+        Submitted::NoSuchInstance | Submitted::KeyTaken | Submitted::NoSuchNode | Submitted::HasEnded => {
+            return Err(ApiError::NoSuchInstance { id });
+        }
     };
     api.signal();
     let (api, of) = (&api, &of);

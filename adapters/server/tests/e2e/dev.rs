@@ -64,7 +64,10 @@ fn the_quick_start_runs() {
     let baked = dev.instance(baked["id"].as_str().unwrap());
     let nodes: Vec<_> = baked["nodes"].as_array().unwrap().iter().map(|node| (&node["node"], &node["state"])).collect();
     let expected = [("bake", "succeeded"), ("brew", "succeeded"), ("sell", "succeeded"), ("apologise", "skipped")];
-    assert_eq!(nodes, expected.map(|(node, state)| (json!(node), json!(state))).iter().map(|(node, state)| (node, state)).collect::<Vec<_>>());
+    assert_eq!(
+        nodes,
+        expected.map(|(node, state)| (json!(node), json!(state))).iter().map(|(node, state)| (node, state)).collect::<Vec<_>>()
+    );
     let sold = outputs(&dev, &dev.instance(baked["nodes"][2]["instance"].as_str().unwrap())).concat();
     assert_eq!(sold, "selling {\"bake\":{\"loaves\": 12 },\"brew\":null}\n");
     assert_eq!(dev.instances("welcome").len(), 1, "a delay fires once");

@@ -177,12 +177,25 @@ fn nodes() -> impl Strategy<Value = Vec<WorkflowNode>> {
     let when = option::of((prop_oneof![Just(String::new()), "(/[a-z]{1,3}){1,3}"], test));
     let timeout = option::of((option::of(duration()), duration()));
     let node = (words, rules, policies, when, shards(), timeout, (option::of(1_u32..9), routing(), any::<u8>()));
-    let node = node.prop_map(|((handler, payload, downstream, idempotent), rule, on_failure, when, shards, timeout, (attempts, routing, bits))| {
-        let retry = attempts.map(|attempts| Retry { max_attempts: Some(attempts), ..Retry::default() });
-        let timeout = timeout.map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-        let read = WorkflowNode { handler, payload, downstream, idempotent, rule, on_failure, shards, timeout, retry, ..WorkflowNode::new("", None) };
-        (WorkflowNode { routing: (bits & 1 > 0).then_some(routing), ..read }, when, bits)
-    });
+    let node = node.prop_map(
+        |((handler, payload, downstream, idempotent), rule, on_failure, when, shards, timeout, (attempts, routing, bits))| {
+            let retry = attempts.map(|attempts| Retry { max_attempts: Some(attempts), ..Retry::default() });
+            let timeout = timeout.map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
+            let read = WorkflowNode {
+                handler,
+                payload,
+                downstream,
+                idempotent,
+                rule,
+                on_failure,
+                shards,
+                timeout,
+                retry,
+                ..WorkflowNode::new("", None)
+            };
+            (WorkflowNode { routing: (bits & 1 > 0).then_some(routing), ..read }, when, bits)
+        },
+    );
     vec(node, 0..4).prop_map(|drawn| {
         let mut nodes = Vec::new();
         for (index, (mut node, when, bits)) in drawn.into_iter().enumerate() {
@@ -234,13 +247,14 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    let when =
-        (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), nodes()).prop_map(|(trigger, timing, after, shards, nodes)| {
+    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), nodes()).prop_map(
+        |(trigger, timing, after, shards, nodes)| {
             let timing = timing_of(&trigger, timing);
             // A workflow is not divided.
             let shards = if nodes.is_empty() { shards } else { Shards::None };
             (trigger, timing, after, shards, nodes)
-        });
+        },
+    );
     (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(
             name,

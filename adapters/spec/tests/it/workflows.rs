@@ -46,7 +46,10 @@ tasks:
     assert_eq!((&*b.handler.name, b.payload.as_deref(), b.idempotent), ("http", Some("[1]"), false));
     assert_eq!((b.policies.retry.max_attempts, &b.policies.sharding), (Some(2), &Sharding::Count(3)));
     assert_eq!((c.policies.retry.max_attempts, c.policies.retry.on.codes), (Some(4), None), "a call has no exit codes");
-    assert_eq!((c.policies.timeout.after.map(|after| after.0), a.policies.timeout.after.map(|after| after.0)), (Some(7_000), Some(300_000)));
+    assert_eq!(
+        (c.policies.timeout.after.map(|after| after.0), a.policies.timeout.after.map(|after| after.0)),
+        (Some(7_000), Some(300_000))
+    );
     assert_eq!(workflow.graph().upstreams(NodeIndex(2)), [NodeIndex(0), NodeIndex(1)]);
 }
 
@@ -136,12 +139,14 @@ fn a_task_is_a_workflow_or_it_is_not() {
     expect![[r#"
         tasks.yaml:2:10: PUN-116 defaults.nodes: nodes are a task's own
             move them to the task; what its nodes have in common can stand here
-    "#]].assert_eq(&problems.to_string());
+    "#]]
+    .assert_eq(&problems.to_string());
     let problems = read("tasks:\n- {name: w, trigger: manual, shards: 3, nodes: [{name: a, command: x}]}\n").unwrap_err();
     expect![[r#"
         tasks.yaml:2:38: PUN-116 tasks[0].shards: a workflow is not divided, its nodes can be
             move `shards` to the nodes that are to be divided
-    "#]].assert_eq(&problems.to_string());
+    "#]]
+    .assert_eq(&problems.to_string());
 }
 
 fn file_of(nodes: usize, after: impl Fn(usize) -> Option<usize>) -> String {

@@ -113,11 +113,7 @@ pub async fn a_rerun_from_nodes_comes_with_what_the_nodes_have_come_to<F: Factor
     let [entry] = &page.entries[..] else { panic!("{page:?}") };
     let Request::Rerun { of } = &entry.request else { panic!("{entry:?}") };
     let end = |name: &str, row: &InstanceRow, state| EndedNode { name: name.into(), instance: row.id, state, result: row.result.clone() };
-    let ends = vec![
-        end("a", &nodes[0], State::Succeeded),
-        end("b", &nodes[3], State::Succeeded),
-        end("c", &nodes[2], State::Cancelled),
-    ];
+    let ends = vec![end("a", &nodes[0], State::Succeeded), end("b", &nodes[3], State::Succeeded), end("c", &nodes[2], State::Cancelled)];
     assert_eq!((of.instance, of.run, of.hops, of.from.as_deref()), (run.id, 1, 2, Some(&RerunFrom { ended: ends, ..from.clone() })));
 }
 

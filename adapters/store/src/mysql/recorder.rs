@@ -536,7 +536,9 @@ impl Reading<'_> {
                 Ok(Seen::Noticed { entry, partition: partition(row)?, notice: codec::notice(task, row.try_get("body")?)? })
             }
             KIND_MARK_NODE => Ok(Seen::MarkSubmitted { entry, instance: codec::mark(row.try_get("body")?)?.instance }),
-            KIND_RERUN | KIND_RERUN_FROM => Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance }),
+            KIND_RERUN | KIND_RERUN_FROM => {
+                Ok(Seen::RerunSubmitted { entry, instance: codec::rerun(task(row)?, row.try_get("body")?)?.instance })
+            }
             KIND_REFERENCES => Ok(Seen::ReferencesChanged { entry, task: task(row)? }),
             _ => Err(Malformed("an entry's kind is unknown").into()),
         }

@@ -70,13 +70,7 @@ pub(crate) fn snapshot(
 }
 
 /// The nodes of a run, in the order of their parts.
-fn nodes_of(
-    connection: &Connection,
-    fire_time: Timestamp,
-    task: TaskId,
-    ordinal: u64,
-    run: u32,
-) -> rusqlite::Result<Vec<InstanceRow>> {
+fn nodes_of(connection: &Connection, fire_time: Timestamp, task: TaskId, ordinal: u64, run: u32) -> rusqlite::Result<Vec<InstanceRow>> {
     let mut nodes = connection.prepare_cached(concat!(
         "SELECT ",
         instance_columns!(),
