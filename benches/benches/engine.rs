@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use punctual_core::batch::{CommitOutcome, Output, Renewal, Snapshot};
-use punctual_core::definition::{Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger};
+use punctual_core::definition::{Blocking, ConcurrencyPolicy, Handler, Policies, TaskDefinition, Trigger, Workflow};
 use punctual_core::ids::{ConnectionId, Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
 use punctual_core::limits;
@@ -16,6 +16,7 @@ use punctual_core::routing::WorkerTraits;
 use punctual_core::scheduler::{self, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_core::worker::{self, WorkerNode};
+use punctual_core::workflow::{Graph, NodeSpec};
 
 const PARTITIONS: u16 = 64;
 const TASKS: u64 = 1_000;
@@ -223,5 +224,50 @@ fn fires(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, life_cycles, fires);
+/// Workflows of so many nodes, in layers: each node comes after two of the layer before, and the last one after the whole last layer.
+fn workflow(task: u64, layers: usize, width: usize) -> TaskDefinition {
+    let name = |layer: usize, place: usize| format!("n{layer}.{}", place % width);
+    let mut nodes = Vec::new();
+    for layer in 0..layers {
+        for place in 0..width {
+            let before = layer.checked_sub(1).map(|before| [name(before, place), name(before, place + 1)]);
+            let before: Vec<_> = before.iter().flatten().map(String::as_str).collect();
+            nodes.push(NodeSpec::new(&name(layer, place), if width > 1 { before } else { before[..before.len().min(1)].to_vec() }));
+        }
+    }
+    let last: Vec<_> = (0..width).map(|place| name(layers - 1, place)).collect();
+    nodes.push(NodeSpec::new("last", last.iter().map(String::as_str)));
+    let plain = definition(task);
+    let definitions = nodes.iter().map(|_| Arc::new(plain.clone())).collect();
+    let graph = Graph::new(nodes).expect("a graph");
+    TaskDefinition { workflow: Some(Arc::new(Workflow::new(graph, definitions))), ..plain }
+}
+
+/// Whole runs through both machines. What a node costs does not depend on how many there are.
+fn runs_of_workflows(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("engine/workflow");
+    group.sample_size(10);
+    for (what, layers, width) in
+        [("1000 nodes", 10, 100), ("10000 nodes", 100, 100), ("depth 1000", 1_000, 1), ("fan-in of 5000", 1, 5_000)]
+    {
+        let mut pair = Pair::new();
+        let definition = Some(Arc::new(workflow(TASKS, layers, width)));
+        pair.put(TASKS, Request::DefinitionChanged { task: TaskId(TASKS), version: Version(1), definition, fired_until: None });
+        pair.run();
+        group.throughput(Throughput::Elements((layers * width + 1) as u64));
+        group.bench_function(what, |bencher| {
+            bencher.iter(|| {
+                pair.put(TASKS, Request::Trigger { task: TaskId(TASKS), submissions: vec![Submission::default()] });
+                // What a commit has no room for goes on with the next tick.
+                for _ in 0..20 {
+                    pair.run();
+                }
+                assert_eq!(pair.scheduler.instance_count(), 0, "the run has ended");
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, life_cycles, fires, runs_of_workflows);
 criterion_main!(benches);

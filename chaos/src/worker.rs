@@ -144,7 +144,7 @@ impl Handlers {
     async fn perform(&self, context: &TaskContext) -> (End, Option<&'static str>) {
         let name = context.task_name();
         let (handler, downstream) = self.behaviours.of(name);
-        let attempt = self.behaviours.attempt(name, context.fire_time(), context.ordinal(), context.attempt());
+        let attempt = self.behaviours.attempt(name, context.fire_time(), context.ordinal(), context.attempt(), context.node());
         let forecast = self.forecast();
         let fails = attempt.fails && !forecast.world.is_healed;
         assert!(forecast.node.panics == 0, "the handler panicked");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_core::protocol::{Assignment, End, MapRole};
+use punctual_core::time::Timestamp;
 
 use crate::plan::{HandlerPlan, Plan, stream};
 use crate::trouble::{between, chance};
@@ -70,15 +71,14 @@ impl Behaviours {
         &self.of_tasks[task_name]
     }
 
-    /// Each attempt has a stream of its own: whatever else happens, it does the same.
+    /// Each attempt, and each node of a workflow, has a stream of its own: whatever else happens, it does the same.
     ///
     /// # Panics
     ///
     /// Where the plan has no such task.
-    pub fn attempt(&self, assignment: &Assignment) -> Attempt {
-        let Assignment { task_name, fire_time, ordinal, attempt, node, .. } = assignment;
+    pub fn attempt(&self, task_name: &str, fire_time: Timestamp, ordinal: u64, attempt: u32, node: Option<&str>) -> Attempt {
         let (handler, _) = self.of(task_name);
-        let node = node.as_ref().map(|node| format!("/{}", node.name)).unwrap_or_default();
+        let node = node.map(|node| format!("/{node}")).unwrap_or_default();
         let mut random = stream(self.seed, &format!("handler/{task_name}/{fire_time}/{ordinal}/{attempt}{node}"));
         let takes_ms = between(&mut random, handler.takes_ms);
         Attempt { takes_ms, fails: chance(&mut random, handler.fails_per_mille) }

@@ -51,11 +51,13 @@ impl Load {
         let (retry, shards) = (&policies.retry, shards(&definition));
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
+        // One after the other at worst.
+        let in_turn = definition.workflow.as_ref().map_or(1, |workflow| workflow.graph().len() as u64);
         Some(Load {
             shards,
-            interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1)),
+            interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1).saturating_mul(in_turn)),
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
-            longest_ms: bounded(handler.takes_ms.1),
+            longest_ms: bounded(handler.takes_ms.1).saturating_mul(in_turn),
             usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
             attempts_per_mille: attempts_per_mille(policies, handler).saturating_mul(shards),
             max_running: u64::from(policies.concurrency.max_running).saturating_mul(shards),
@@ -63,7 +65,7 @@ impl Load {
                 Blocking::Queue { max_queue } => u64::from(max_queue).saturating_mul(shards),
                 Blocking::Discard | Blocking::Replace => 0,
             },
-            backoff_ms: without_jitter.delay(failures, 0).0,
+            backoff_ms: without_jitter.delay(failures, 0).0.saturating_mul(in_turn),
         })
     }
 
@@ -81,8 +83,11 @@ impl Load {
     }
 }
 
-/// Into how many instances a firing is divided.
+/// Into how many instances a firing is divided, or goes through.
 fn shards(definition: &TaskDefinition) -> u64 {
+    if let Some(workflow) = &definition.workflow {
+        return workflow.graph().nodes().map(|node| shards(workflow.node(node))).sum();
+    }
     match &definition.policies.sharding {
         Sharding::None => 1,
         Sharding::Count(count) => u64::from(*count),

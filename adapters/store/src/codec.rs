@@ -849,6 +849,16 @@ pub(crate) mod tests {
         }
 
         #[test]
+        fn what_was_said_of_a_node_comes_back_as_it_was(
+            (instance, node, reason) in any::<(u64, u32, Option<String>)>(),
+            said in proptest::sample::select(&NodeMark::ALL[..]),
+        ) {
+            let (instance, node, reason): (_, _, Option<Arc<str>>) = (InstanceId(instance), NodeIndex(node), reason.map(Into::into));
+            let read = mark(&pack_mark(instance, node, said, reason.as_deref())).unwrap();
+            prop_assert_eq!(read, Mark { instance, node, mark: said, reason });
+        }
+
+        #[test]
         fn damaged_bytes_are_an_error_and_no_panic(list in proptest::collection::vec(any_transition(), 0..5), cut in any::<prop::sample::Index>(), noise in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut bytes = Vec::new();
             put_transitions(&mut bytes, &list);
@@ -858,6 +868,7 @@ pub(crate) mod tests {
             let _ = cancel(&noise);
             let _ = pause(&noise);
             let _ = delayed(&noise);
+            let _ = mark(&noise);
             let _ = rerun(TaskId(1), &noise);
             let _ = slot(PartitionId(1), InstanceId(1), &noise);
             let _ = (backfill(TaskId(1), &noise), backfill_cancel(&noise));

@@ -23,7 +23,7 @@ use crate::probe;
 use crate::protocol::Node;
 use crate::scheduler::Scheduler;
 use crate::scheduler::firing::Firing;
-use crate::workflow::{Graph, NodeIndex, NodeState, Run, RunEnd, Step};
+use crate::workflow::{Graph, NodeIndex, NodeState, Run, RunEnd, SkipReason, Step};
 
 /// What a node has come to.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub(super) struct NodeEnd {
     instance: InstanceId,
     state: State,
     result: Option<Arc<str>>,
+    /// The run was cancelled before it could start.
+    is_cancelled: bool,
 }
 
 /// A run that has begun.
@@ -130,6 +132,7 @@ impl Scheduler {
         let started: FxHashMap<_, _> = parts.unfinished.iter().filter_map(index_of).collect();
         let (mut states, mut results) = (vec![NodeState::Waiting; workflow.graph().len()], FxHashMap::default());
         let ended = std::mem::take(&mut parts.ended_nodes);
+        let is_cancelled = ended.iter().any(|node| node.is_cancelled);
         for NodeEnd { node, state, result, .. } in ended.into_iter().filter(|ended| workflow.graph().contains(ended.node)) {
             states[node.place()] = node_state(state);
             result.map(|result| results.insert(node, result));
@@ -137,8 +140,14 @@ impl Scheduler {
         started.keys().for_each(|node| states[node.place()] = NodeState::Started);
         let over: Vec<_> = workflow.graph().nodes().filter(|node| states[node.place()].is_terminal()).collect();
         let known = workflow.graph().nodes().zip(states).filter(|(_, state)| *state != NodeState::Waiting);
-        let (run, steps) = Run::restore(workflow.graph(), known, false, &|node| results.get(&node).map(|result: &Arc<str>| &**result));
+        let (run, steps) =
+            Run::restore(workflow.graph(), known, is_cancelled, &|node| results.get(&node).map(|result: &Arc<str>| &**result));
         parts.flow = Some(Box::new(Flow::new(workflow, run, started, results, &over)));
+        if is_cancelled {
+            // By whom, whoever cancels it again says: an entry that stays in the inbox, or the limit. Else what runs may end.
+            self.instances.get_mut(&id).expect("checked by the caller").cancel.get_or_insert((Cause::ParentEnded, None));
+            return self.take_steps(id, steps, Cancelling::NotStarted);
+        }
         self.take_steps(id, steps, Cancelling::All);
     }
 
@@ -149,7 +158,8 @@ impl Scheduler {
         ended.sort_by_key(|row| row.part);
         for row in ended {
             let (Some(whole), Some(node)) = (row.parent(), row.part.node_index()) else { continue };
-            let end = NodeEnd { node: NodeIndex(node), instance: row.id, state: row.state, result: row.result };
+            let is_cancelled = row.state == State::Skipped && row.transitions.last().is_some_and(|last| last.cause == Cause::ParentEnded);
+            let end = NodeEnd { node: NodeIndex(node), instance: row.id, state: row.state, result: row.result, is_cancelled };
             if let Some(parts) = self.parts.get_mut(&whole)
                 && !guard!(Guard::EndedNodesKnown, false)
             {
@@ -183,7 +193,9 @@ impl Scheduler {
                     let Some(flow) = self.flow(whole) else { return };
                     flow.wants_no_more(node);
                     let why = reason.explain(flow.workflow.graph(), node);
-                    self.put_ended_node(whole, Part::node(node.0), State::Skipped, Cause::NodeSkipped, Some(Arc::from(why)));
+                    // A new owner knows by that that the run was cancelled.
+                    let cause = if reason == SkipReason::RunCancelled { Cause::ParentEnded } else { Cause::NodeSkipped };
+                    self.put_ended_node(whole, Part::node(node.0), State::Skipped, cause, Some(Arc::from(why)));
                 }
                 Step::Cancel(node) => to_cancel.extend(self.flow(whole).and_then(|flow| flow.started.get(&node).copied())),
                 Step::End(how) => end = Some(how),
@@ -266,6 +278,10 @@ impl Scheduler {
         let failed = self.parts.remove(&whole).and_then(|parts| parts.flow).map(|flow| flow.failed_names());
         let Some(live) = self.instances.get_mut(&whole) else { return };
         match (live.cancel.take(), end) {
+            (Some((Cause::ParentEnded, _)), _) => {
+                let detail = Some(Arc::from("it was cancelled before its owner changed"));
+                self.end(whole, State::Cancelled, Cause::CancelRequested, None, detail);
+            }
             (Some((cause, detail)), _) => self.end(whole, State::Cancelled, cause, None, detail),
             (None, RunEnd::Succeeded) => self.end(whole, State::Succeeded, Cause::PartsEnded, None, None),
             (None, RunEnd::Cancelled) => self.end(whole, State::Cancelled, Cause::CancelRequested, None, None),
@@ -292,7 +308,9 @@ impl Scheduler {
 
     fn wind_up_run(&mut self, whole: InstanceId) {
         let Some(live) = self.instances.get_mut(&whole).filter(|live| live.row.is_run() && !live.row.state.is_terminal()) else { return };
-        live.cancel.get_or_insert((Cause::TaskRemoved, None));
+        if live.cancel.as_ref().is_none_or(|(cause, _)| *cause == Cause::ParentEnded) {
+            live.cancel = Some((Cause::TaskRemoved, None));
+        }
         self.cancel_nodes(whole, Cancelling::NotStarted);
     }
 
@@ -345,6 +363,7 @@ impl Scheduler {
             instance: ended.instance,
             state: ended.state,
             result: ended.result.clone(),
+            is_cancelled: false,
         };
         Some(carried.map(end).collect())
     }
@@ -360,7 +379,7 @@ impl Scheduler {
         // Also before it begins, so that a new owner looks for them.
         live.row.links.get_or_insert_default().nodes = workflow.graph().len() as u32;
         self.mark_instance(whole);
-        for NodeEnd { node, instance, state, result } in nodes {
+        for NodeEnd { node, instance, state, result, .. } in nodes {
             let Some(mut firing) = self.firing_of_node(whole, Part::node(node.0), None) else { return };
             firing.links.get_or_insert_default().cause = Some(instance);
             let id = self.insert(firing, state, Cause::CarriedOver);

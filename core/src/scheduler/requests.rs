@@ -412,11 +412,11 @@ impl Scheduler {
         if live.row.state.is_with_worker() {
             let is_killed = cause == Cause::KillRequested;
             // Whoever asks first is on record, but a kill is more than what was asked for before.
-            // A run that is left to its end, since its task is gone, can still be cancelled.
+            // A run that is left to its end, since its task is gone or a new owner has found it cancelled, can still be cancelled.
             let is_run = live.row.is_run();
             let is_more = |asked: &(Cause, _)| match asked.0 {
                 Cause::KillRequested => false,
-                Cause::TaskRemoved => is_killed || is_run,
+                Cause::TaskRemoved | Cause::ParentEnded => is_killed || is_run,
                 _ => is_killed,
             };
             if live.cancel.as_ref().is_none_or(is_more) {

@@ -72,7 +72,7 @@ fn expect(world: &World, name: &str, run: u32, whole: State, expected: &[(&str, 
     assert_eq!((found, states(world, name, run)), (whole, expected));
 }
 
-fn detail<'a>(row: &'a InstanceRow) -> &'a str {
+fn detail(row: &InstanceRow) -> &str {
     row.transitions.last().and_then(|last| last.detail.as_deref()).unwrap_or_default()
 }
 

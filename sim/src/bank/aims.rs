@@ -83,6 +83,7 @@ impl Aim {
             }
             Aim::SlowMessages => {
                 plan.shape.workers = plan.shape.workers.max(2);
+                every(plan, |task| _ = task.remove("nodes"));
                 plan.faults.clear();
                 repeat(plan, 50_000, |number| (FaultKind::Delay { ms: 32_000 }, 40_000, Selector::Busy(number)));
             }

@@ -33,7 +33,7 @@ enum Counts {
 
 fn runs<'f, 'a>(facts: &'f Facts<'a>) -> Vec<Run<'f, 'a>> {
     let mut nodes: BTreeMap<InstanceId, Nodes<'a>> = BTreeMap::new();
-    for commit in &facts.commits {
+    for commit in facts.commits.iter().filter(|commit| commit.stands()) {
         for row in commit.batch.inserts.iter().filter(|row| row.part.shard_index().is_none()) {
             let Some((run, node)) = row.parent().zip(row.part.node_index()) else { continue };
             nodes.entry(run).or_default().entry(node).or_default().push((commit.record, row));
@@ -150,9 +150,12 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
         };
         let counts: Vec<_> = run.graph.nodes().map(|node| run.counts(node, ended.record)).collect();
         let has_failed = counts.contains(&Counts::Failed);
+        // What the cancelling of the run has kept from starting.
+        let kept = |row: &InstanceRow| row.state == State::Skipped && row.transitions.iter().any(|made| made.cause == Cause::ParentEnded);
+        let was_cancelled = run.nodes.values().flatten().any(|(_, row)| kept(row));
         let is_right = match row.state {
-            State::Succeeded => !has_failed,
-            State::Failed => has_failed,
+            State::Succeeded => !has_failed && !was_cancelled,
+            State::Failed => has_failed && !was_cancelled,
             state => state == State::Cancelled,
         };
         if counts.contains(&Counts::Unfinished) || !is_right {

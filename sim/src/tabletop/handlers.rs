@@ -96,7 +96,8 @@ impl World {
         }
         let (act, takes, how) = match &self.play {
             Some(play) => {
-                let attempt = play.behaviours.attempt(assignment);
+                let of_node = assignment.node.as_ref().map(|node| &*node.name);
+                let attempt = play.behaviours.attempt(&assignment.task_name, fire_time, ordinal, attempt, of_node);
                 let trouble = play.worker_trouble(worker);
                 let act = Act::Planned { fails: attempt.fails && !play.trouble.is_healed };
                 match trouble.panics {

@@ -75,7 +75,9 @@ impl Executor for Handlers {
 async fn perform(env: &Env, index: usize, assignment: &Assignment, mut stop: watch::Receiver<Stop>) -> (End, Option<&'static str>) {
     let (handler, downstream) = env.behaviours.of(&assignment.task_name);
     let who = Who::Worker(index);
-    let attempt = env.behaviours.attempt(assignment);
+    let of_node = assignment.node.as_ref().map(|node| &*node.name);
+    let Assignment { task_name, fire_time, ordinal, attempt: number, .. } = assignment;
+    let attempt = env.behaviours.attempt(task_name, *fire_time, *ordinal, *number, of_node);
     let fails = attempt.fails && !env.is_healed();
     let node = env.node(who);
     if node.panics > 0 {

@@ -387,7 +387,7 @@ impl World {
             Step::Instances { task, state, key, before, limit } => {
                 let before = before.and_then(|which| self.instance(which)).map(InstanceCursor::of);
                 let (task, state) = (task.map(|name| NAMES[name].into()), state.map(|index| State::ALL[index]));
-                vec![Call::Instances(InstanceFilter { task, state, key: key.map(text), before, limit })]
+                vec![Call::Instances(InstanceFilter { task, whole: limit == 2, state, key: key.map(text), before, limit })]
             }
             Step::Look(which) => {
                 let row = self.instance(which);

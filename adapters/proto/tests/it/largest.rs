@@ -6,11 +6,11 @@ use bytes::BytesMut;
 use prost::Message;
 use punctual_core::ids::{Fence, InstanceId, PartitionId, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::limits::{
-    DELAY_MAX, DETAIL_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, PARTITIONS_MAX,
-    PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX, SHARD_KEY_BYTES_MAX,
+    DELAY_MAX, DETAIL_BYTES_MAX, INPUTS_BYTES_MAX, MAP_BYTES_MAX, MAP_ITEM_BYTES_MAX, MAP_ITEMS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX,
+    PARTITIONS_MAX, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX, SHARD_KEY_BYTES_MAX, SHARDS_MAX,
 };
 use punctual_core::limits::{TAG_BYTES_MAX, TAGS_MAX, WORKER_VERSION_BYTES_MAX};
-use punctual_core::protocol::{MapRole, Running, Shard, ToScheduler, ToWorker};
+use punctual_core::protocol::{MapRole, Node, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{WorkerTraits, WorkerVersion};
 use punctual_core::time::Timestamp;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
@@ -85,6 +85,8 @@ fn the_largest_assignment_fits() {
     (assignment.task_name, assignment.fire_time) = (widest(NAME_CHARS_MAX), Timestamp::MIN);
     (assignment.handler.name, assignment.handler.config) = (widest(HANDLER_NAME_CHARS_MAX), "x".repeat(HANDLER_CONFIG_BYTES_MAX).into());
     assignment.payload = Some("x".repeat(PAYLOAD_BYTES_MAX).into());
+    assignment.node = Some(Node { name: widest(NAME_CHARS_MAX), inputs: "x".repeat(INPUTS_BYTES_MAX).into() });
+    assignment.shard = Some(Shard { index: SHARDS_MAX - 1, count: SHARDS_MAX, key: Some("x".repeat(SHARD_KEY_BYTES_MAX).into()) });
     (assignment.timeout.after, assignment.timeout.grace) = (Some(DELAY_MAX), DELAY_MAX);
 
     let mut scheduler = SchedulerSide::default();

@@ -22,6 +22,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
+/// The parts of the address that name a run and one of its nodes.
+pub(crate) struct NamedNode(pub(crate) String, pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for NamedNode {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut request::Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<(String, String)>::from_request_parts(parts, state).await {
+            Ok(Path((run, node))) => Ok(NamedNode(run, node)),
+            Err(rejection) => Err(ApiError::BadRequest { field: "address", problem: rejection.body_text() }),
+        }
+    }
+}
+
 /// What stands behind the question mark.
 pub(crate) struct Asked<T>(pub(crate) T);
 

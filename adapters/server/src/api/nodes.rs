@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::Version;
@@ -14,7 +14,7 @@ use punctual_driver::ports::{Catalog, Clock, InstanceView, Submitted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Body, Client, check_length};
+use super::extract::{Body, Client, NamedNode, check_length};
 use super::instances::find;
 use super::reruns::Reason;
 use super::{Api, ApiError, views};
@@ -114,8 +114,8 @@ pub(crate) async fn rerun_from<S: Catalog, C: Clock>(
 }
 
 /// What is said of a node.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Mark {
     state: String,
     reason: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) struct Mark {
 /// Answers with the node once its owner has written down what was said.
 pub(crate) async fn mark<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    Path((id, name)): Path<(String, String)>,
+    NamedNode(id, name): NamedNode,
     client: Client,
     Body(said): Body<Mark>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {

@@ -25,7 +25,7 @@ fn a_good_file_is_good() {
           "files": [
             {
               "file": "examples/quickstart.yaml",
-              "tasks": 10,
+              "tasks": 11,
               "problems": [],
               "problems_left_out": 0
             }
@@ -44,7 +44,7 @@ fn findings_have_places_codes_and_help() {
         text,
         expect![[r#"
             -:2:3: PUN-107 tasks[0]: the task runs nothing
-                add one of command, http, handler
+                add one of command, http, handler, nodes
             -:2:29: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
                 did you mean `Asia/Kolkata`?

@@ -89,10 +89,10 @@ fn nodes_are_skipped_or_said_to_be_done_while_the_run_goes_on() {
     dev.post(&path("wait"), None, &said("skipped")).check_refusal(409, "PUN-172");
     dev.post(&path("gone"), None, &said("skipped")).check_refusal(404, "PUN-171");
     dev.post(&path("second"), None, &said("lost")).check_refusal(400, "PUN-305");
-    let marked = dev.cli(&["mark-succeeded", &run, "second", "--reason", "done by hand"]);
-    assert_eq!((marked.code, &*marked.stdout), (Some(0), &*format!("second of {run} is succeeded\n")), "{}", marked.stderr);
     let skipped = dev.cli(&["skip", &run, "third", "--json"]).json();
     assert_eq!((&skipped["instance"]["state"], &skipped["instance"]["cause"]), (&json!("skipped"), &json!("marked")));
+    let marked = dev.cli(&["mark-succeeded", &run, "second", "--reason", "done by hand"]);
+    assert_eq!((marked.code, &*marked.stdout), (Some(0), &*format!("second of {run} is succeeded\n")), "{}", marked.stderr);
     assert_eq!(dev.cli(&["mark-failed", &run, "third"]).code, Some(1), "it was skipped");
     folder.write("go", "");
     check(&ended(&dev, &run), "succeeded", &[("wait", "succeeded"), ("second", "succeeded"), ("third", "skipped")]);

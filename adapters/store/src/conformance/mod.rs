@@ -27,6 +27,7 @@ pub mod catalog;
 pub mod commits;
 pub mod inbox;
 pub mod leases;
+pub mod nodes;
 pub mod people;
 
 /// Opens stores for the suite.
@@ -110,6 +111,13 @@ macro_rules! conformance_tests {
             only_the_newest_run_of_what_has_ended_is_run_again
             of_what_was_divided_only_what_has_not_succeeded_runs_again
         });
+        $crate::conformance_tests!(@cases $factory, $block_on, nodes {
+            a_snapshot_has_the_nodes_that_have_ended_of_runs_that_have_not
+            the_nodes_of_a_run_are_listed
+            a_rerun_from_nodes_comes_with_what_the_nodes_have_come_to
+            only_runs_of_workflows_are_run_again_from_nodes
+            what_is_said_of_a_node_comes_to_the_owner_of_its_run
+        });
         $crate::conformance_tests!(@cases $factory, $block_on, catalog {
             documents_are_made_changed_and_removed
             what_does_not_differ_is_not_written
@@ -166,6 +174,10 @@ pub fn decode() -> Decode {
         let text = |name: &str| fields[name].as_str().ok_or_else(|| format!("no {name}"));
         if !fields["broken"].is_null() {
             return Err("it is broken".to_owned());
+        }
+        if let Some(listed) = fields["nodes"].as_array() {
+            let listed: Vec<_> = listed.iter().filter_map(serde_json::Value::as_str).collect();
+            return Ok(nodes::workflow(text("name")?, text("payload")?, &listed));
         }
         Ok(definition(text("name")?, text("payload")?))
     })
@@ -435,6 +447,7 @@ mod tests {
             include_str!("commits.rs"),
             include_str!("inbox.rs"),
             include_str!("catalog.rs"),
+            include_str!("nodes.rs"),
             include_str!("people.rs"),
         ];
         let mut cases = 0;

@@ -8,8 +8,8 @@ use punctual_core::instance::{Cause, InstanceRow, Origin, State, Transition};
 use punctual_core::pause::PauseScope;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Actor, AuditAction, AuditFilter, Catalog, DeadLetterFilter, Discarded, InstanceAction, InstanceCursor, PauseSet, PauseTarget, Store,
-    Submitted, TaskDocument, TriggerChanged,
+    Actor, AuditAction, AuditFilter, Catalog, DeadLetterFilter, Discarded, InstanceAction, InstanceCursor, PauseSet, PauseTarget,
+    Rerunning, Store, Submitted, TaskDocument, TriggerChanged,
 };
 
 use super::{
@@ -148,7 +148,7 @@ pub async fn dead_letters_are_listed_until_they_are_settled<F: Factory>(factory:
     assert_eq!(letters(&store, Some("one"), None, 10).await, [ids[2], ids[0]]);
     assert_eq!(letters(&store, Some("one"), Some(&rows[2]), 10).await, [ids[0]]);
     assert_eq!(letters(&store, Some("never"), None, 10).await, []);
-    let rerun = store.rerun(ids[0], actor("ops"), None, START).await.expect("an answer");
+    let rerun = store.rerun(ids[0], actor("ops"), Rerunning::Unsuccessful, START).await.expect("an answer");
     assert!(matches!(rerun, Submitted::Accepted { .. }));
     let discard = |id: InstanceId| store.discard(id, actor("ops"), START);
     assert_eq!(discard(ids[3]).await.expect("an answer"), Discarded::Done);
@@ -159,7 +159,10 @@ pub async fn dead_letters_are_listed_until_they_are_settled<F: Factory>(factory:
     assert_eq!(discard(nowhere).await.expect("an answer"), Discarded::NoSuchInstance);
     assert_eq!(letters(&store, None, None, 10).await, [ids[2], ids[1]]);
     // A discarded one may be run again all the same.
-    assert!(matches!(store.rerun(ids[3], actor("ops"), None, START).await.expect("an answer"), Submitted::Accepted { .. }));
+    assert!(matches!(
+        store.rerun(ids[3], actor("ops"), Rerunning::Unsuccessful, START).await.expect("an answer"),
+        Submitted::Accepted { .. }
+    ));
 }
 
 /// Who, when, what, why and from where; in the order of the writes, and nothing of what was refused.
@@ -182,7 +185,10 @@ pub async fn what_people_write_is_on_record<F: Factory>(factory: &F) {
         store.act(live.id, action, actor("me"), Timestamp(START.0 + 3)).await.expect("an answer");
     }
     for _ in 0..2 {
-        store.rerun(row.id, actor("me"), Some("once more".into()), START).await.expect("an answer");
+        store
+            .rerun(row.id, Actor { why: Some("once more".into()), ..actor("me") }, Rerunning::Unsuccessful, START)
+            .await
+            .expect("an answer");
     }
     set(&store, &PauseTarget::All, true, 0).await;
     set(&store, &PauseTarget::All, false, 0).await;

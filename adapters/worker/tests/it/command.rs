@@ -7,7 +7,7 @@ use punctual_core::protocol::{End, MapRole, Shard};
 use punctual_driver::ports::{Ended, Stop};
 use serde_json::{Value, json};
 
-use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_for_map, run_on, run_shard, text, until};
+use crate::harness::{Attempt, KillOnDrop, built_in, gone, lives, pid_in, run, run_for_map, run_node, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 async fn shell(line: &str) -> Ended {
@@ -82,6 +82,19 @@ async fn a_shard_is_told_which_it_is() {
     }
     let ended = shell("printf %s \"${PUNCTUAL_SHARD-none} ${PUNCTUAL_SHARDS-none} $PUNCTUAL_RUN\"").await;
     assert_eq!(text(&ended.output), "none none 1");
+}
+
+#[tokio::test]
+async fn a_node_is_told_what_its_upstreams_answered() {
+    let line = r#"printf '%s|' "$PUNCTUAL_NODE" "$PUNCTUAL_INPUTS" "$PUNCTUAL_KEY""#;
+    let ended = run_node("command", json!({"shell": line}), r#"{"a":1}"#).await;
+    assert_eq!(text(&ended.output), "lädt|{\"a\":1}|5/2023-11-14T22:13:20.5Z/0/node lädt|");
+    // As long as it can be.
+    let most = format!("{{\"a\":\"{}\"}}", "x".repeat(punctual_core::limits::INPUTS_BYTES_MAX - 8));
+    let ended = run_node("command", json!({"shell": "printf %s ${#PUNCTUAL_INPUTS}"}), &most).await;
+    assert_eq!(text(&ended.output), punctual_core::limits::INPUTS_BYTES_MAX.to_string());
+    let ended = shell("printf %s \"${PUNCTUAL_NODE-none} ${PUNCTUAL_INPUTS-none}\"").await;
+    assert_eq!(text(&ended.output), "none none");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_core::batch::Output;
 use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId};
-use punctual_core::protocol::{Assignment, MapRole, Shard};
+use punctual_core::protocol::{Assignment, MapRole, Node, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_worker::{BuiltIn, Options};
@@ -35,6 +35,7 @@ pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -
         run: 1,
         shard: None,
         map: None,
+        node: None,
         handler: Handler { name: handler.into(), config: config.to_string().into() },
         payload: payload.map(Arc::from),
         timeout: TimeoutPolicy::default(),
@@ -75,6 +76,16 @@ pub(crate) async fn run_shard(handler: &str, config: Value, shard: Shard) -> End
 pub(crate) async fn run_for_map(handler: &str, config: Value, role: MapRole) -> Ended {
     let mut assignment = assignment(handler, &config, None);
     *Arc::make_mut(&mut assignment) = Assignment { map: Some(role), ..(*assignment).clone() };
+    let (_stop, receiver) = watch::channel(Stop::No);
+    let running = built_in("m", true).run(assignment, receiver);
+    tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")
+}
+
+/// An attempt of a workflow's node that was given this.
+pub(crate) async fn run_node(handler: &str, config: Value, inputs: &str) -> Ended {
+    let mut assignment = assignment(handler, &config, None);
+    let node = Some(Node { name: "lädt".into(), inputs: inputs.into() });
+    *Arc::make_mut(&mut assignment) = Assignment { node, ..(*assignment).clone() };
     let (_stop, receiver) = watch::channel(Stop::No);
     let running = built_in("m", true).run(assignment, receiver);
     tokio::time::timeout(DEADLINE, running).await.expect("the attempt hangs")

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Attempt, DEADLINE, built_in, run, run_for_map, run_on, run_shard, text, until};
+use crate::harness::{Attempt, DEADLINE, built_in, run, run_for_map, run_node, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 /// A request as the server saw it.
@@ -156,6 +156,22 @@ async fn the_server_is_told_which_shard_calls() {
         let request = server.received().pop().expect("a request");
         let told = ["Punctual-Shard", "Punctual-Shards", "Punctual-Shard-Key", "Punctual-Run"].map(|name| request.header(name));
         assert_eq!(told, [Some("1"), Some("5"), expected, Some("2")]);
+    }
+}
+
+#[tokio::test]
+async fn a_node_sends_what_its_upstreams_answered_where_it_has_nothing_else() {
+    let server = Server::answering("200 OK", "").await;
+    let url = &server.url;
+    for (config, inputs, body) in [
+        (json!({"url": url, "method": "POST"}), "{\"a\":1}", "{\"a\":1}"),
+        (json!({"url": url, "method": "POST"}), "{}", ""),
+        (json!({"url": url, "method": "POST", "body": "own"}), "{\"a\":1}", "own"),
+        (json!({"url": url}), "{\"a\":1}", ""),
+    ] {
+        assert_eq!(run_node("http", config, inputs).await.end, End::Succeeded);
+        let last = server.received().pop().expect("a request");
+        assert_eq!((&*last.body, last.header("Punctual-Node")), (body, Some("l%C3%A4dt")));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
-use punctual_core::protocol::{End, MapRole};
+use punctual_core::protocol::{End, MapRole, Node};
 use punctual_driver::ports::Stop;
 use punctual_worker::testing::{Attempt, run};
 use punctual_worker::{Band, BuildError, HandlerError, Shard, TaskContext, TraitsError, Worker};
@@ -69,6 +69,17 @@ async fn a_handler_knows_its_shard_and_its_run() {
     attempt.assignment.run = 3;
     attempt.assignment.shard = Some(Shard { index: 1, count: 5, key: Some("eu".into()) });
     assert_eq!(attempt.run(tells, json!(null)).await.result.as_deref(), Some(r#"[3,[1,5,"eu"]]"#));
+}
+
+#[tokio::test]
+async fn a_handler_knows_its_node_and_what_was_answered_before() {
+    let tells = |context: TaskContext, (): ()| async move {
+        Ok::<_, HandlerError>((context.node().map(str::to_owned), context.inputs().map(str::to_owned)))
+    };
+    assert_eq!(run(tells, json!(null)).await.result.as_deref(), Some("[null,null]"));
+    let mut attempt = Attempt::default();
+    attempt.assignment.node = Some(Node { name: "load".into(), inputs: "{\"a\":1}".into() });
+    assert_eq!(attempt.run(tells, json!(null)).await.result.as_deref(), Some(r#"["load","{\"a\":1}"]"#));
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ async fn everything(store: &MySqlStore, mut owner: Owner, live: Vec<InstanceRow>
         (None, None, live[0].key.clone()),
     ] {
         for before in [None, before] {
-            let filter = InstanceFilter { task: task.clone(), state, key: key.clone(), before, limit: 20 };
+            let filter = InstanceFilter { task: task.clone(), whole: false, state, key: key.clone(), before, limit: 20 };
             store.instances(filter).await.expect("instances");
         }
     }
