@@ -8,7 +8,7 @@ use punctual_spec::decode;
 use punctual_spec::limits::DOWNSTREAM_CHARS_MAX;
 use serde_json::Value;
 
-use crate::plan::{PauseOn, Call, CallKind, Fault, FaultKind, Plan, Selector, TaskPlan};
+use crate::plan::{Call, CallKind, Fault, FaultKind, PauseOn, Plan, Selector, TaskPlan};
 use crate::rehearsal::HOURS_MAX;
 use crate::workload::{document, spec, zones};
 

@@ -16,7 +16,8 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use tokio::sync::{Notify, watch};
 
 pub use crate::people::{
-    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView, TriggerChanged,
+    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
+    TriggerChanged,
 };
 
 /// Reads both clocks. The wall clock is the store's.

@@ -96,7 +96,8 @@ pub fn changes(older: Option<&Value>, newer: Option<&Value>) -> Option<String> {
         ("not required any more", asked.difference(&asks).collect()),
     ];
     let told = parts.iter().filter(|(_, names)| !names.is_empty());
-    let told: Vec<_> = told.map(|(what, names)| format!("{what}: {}", names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))).collect();
+    let told: Vec<_> =
+        told.map(|(what, names)| format!("{what}: {}", names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))).collect();
     Some(if told.is_empty() { "other parts of the schema than its properties".to_owned() } else { cut(told.join("; ")) })
 }
 

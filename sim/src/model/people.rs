@@ -10,8 +10,8 @@ use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::pause::PauseScope;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, InstanceCursor, InstanceView, PauseSet, PauseTarget,
-    PauseView, Submitted, TriggerChanged,
+    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, InstanceCursor, InstanceView, PauseSet,
+    PauseTarget, PauseView, Submitted, TriggerChanged,
 };
 
 use crate::history::What;
@@ -203,7 +203,8 @@ impl Database {
         let Some(task) = self.data().names.get(name).map(|named| named.task) else { return TriggerChanged::NoSuchTask };
         let Some(asked) = self.data().entry_under(key) else { return TriggerChanged::NoSuchTrigger };
         let ordinal = ordinal_of(asked, 0);
-        let waits = self.data().inbox.get(&asked).is_some_and(|entry| matches!(entry.request, Request::Trigger { task: of, .. } if of == task));
+        let waits =
+            self.data().inbox.get(&asked).is_some_and(|entry| matches!(entry.request, Request::Trigger { task: of, .. } if of == task));
         if !waits {
             let made = self.data().instance_of_submission(ordinal).filter(|view| view.row.task == task);
             match made {

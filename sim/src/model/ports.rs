@@ -12,9 +12,9 @@ use punctual_core::limits;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{
-    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction, InstanceFilter,
-    InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Store, StoreError, Submitted, TaskDocument,
-    TaskView, TriggerChanged, VersionView,
+    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, InboxPage, InstanceAction,
+    InstanceFilter, InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Store, StoreError, Submitted,
+    TaskDocument, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};

@@ -42,7 +42,12 @@ impl Data {
         });
         let references = self.references.values();
         let own = references.filter(|reference| self.partition_of(&self.names_of[&reference.from]) == partition);
-        Snapshot { tasks: tasks.collect(), instances: live.collect(), references: own.cloned().collect(), pauses: self.pauses_of(partition) }
+        Snapshot {
+            tasks: tasks.collect(),
+            instances: live.collect(),
+            references: own.cloned().collect(),
+            pauses: self.pauses_of(partition),
+        }
     }
 
     pub(crate) fn read_inbox(

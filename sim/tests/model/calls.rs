@@ -6,7 +6,10 @@ use punctual_core::batch::{Batch, CommitOutcome, Renewal, Snapshot};
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
 use punctual_core::inbox::Submission;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{AuditFilter, DeadLetterFilter, PauseTarget, Applied, Catalog, InboxPage, InstanceFilter, LeaseAnswer, Store, StoreError, Submitted, TaskDocument};
+use punctual_driver::ports::{
+    Applied, AuditFilter, Catalog, DeadLetterFilter, InboxPage, InstanceFilter, LeaseAnswer, PauseTarget, Store, StoreError, Submitted,
+    TaskDocument,
+};
 use punctual_store::conformance::{TTL, all_partitions};
 
 /// A call of a port.
@@ -19,8 +22,17 @@ pub(crate) enum Call {
     Snapshot(PartitionId),
     Commit(Arc<Batch>),
     Inbox(Vec<PartitionId>, InboxId, usize),
-    Apply { source: Arc<str>, documents: Vec<TaskDocument>, dry_run: bool },
-    Trigger { task: Arc<str>, by: Arc<str>, key: Option<Arc<str>>, submissions: Vec<Submission> },
+    Apply {
+        source: Arc<str>,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+    },
+    Trigger {
+        task: Arc<str>,
+        by: Arc<str>,
+        key: Option<Arc<str>>,
+        submissions: Vec<Submission>,
+    },
     Cancel(InstanceId, Option<Arc<str>>),
     Rerun(InstanceId, Option<Arc<str>>),
     Pause(PauseTarget, bool),

@@ -47,7 +47,9 @@ pub(crate) enum ApiError {
     HasBegun { id: InstanceId, state: &'static str },
     #[error("the payload is not as the task's schema says: {problem}")]
     Payload { problem: String },
-    #[error("the payload was written for version {written_for} of the task, and version {version} is in force, whose schema differs: {changes}")]
+    #[error(
+        "the payload was written for version {written_for} of the task, and version {version} is in force, whose schema differs: {changes}"
+    )]
     OlderSchema { written_for: u32, version: u32, changes: String },
     #[error("instance {id} is no dead letter; `punctual dead-letters list` shows those that there are")]
     NotDead { id: InstanceId },
@@ -126,7 +128,9 @@ impl ApiError {
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } | ApiError::Chains(_) => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            ApiError::HasBegun { .. } | ApiError::OlderSchema { .. } | ApiError::NotDead { .. } | ApiError::Settled { .. } => StatusCode::CONFLICT,
+            ApiError::HasBegun { .. } | ApiError::OlderSchema { .. } | ApiError::NotDead { .. } | ApiError::Settled { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::KeyTaken | ApiError::StillRuns { .. } | ApiError::IsPart { .. } | ApiError::NotNewest { .. } => StatusCode::CONFLICT,
             ApiError::ForeignHost | ApiError::ForeignOrigin => StatusCode::FORBIDDEN,
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,

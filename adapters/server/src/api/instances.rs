@@ -119,7 +119,8 @@ pub(crate) async fn skip<S: Catalog, C: Clock>(
     };
     api.signal();
     let api = &api;
-    let known = api.when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| has_begun(&view.row))) }).await?;
+    let known =
+        api.when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| has_begun(&view.row))) }).await?;
     match known {
         Some(view) if view.row.state == InstanceState::Skipped => {
             Ok((StatusCode::OK, Json(json!({ "skipped": true, "instance": views::instance(&view) }))))

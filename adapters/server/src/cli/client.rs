@@ -66,7 +66,12 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(args: &ApiArgs) -> Self {
         // Always this machine: a proxy from the environment would not find it.
-        let http = reqwest::Client::builder().no_proxy().user_agent(user_agent()).tls_backend_preconfigured(trusts_nobody()).timeout(ANSWER_TIME_MAX).build();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .user_agent(user_agent())
+            .tls_backend_preconfigured(trusts_nobody())
+            .timeout(ANSWER_TIME_MAX)
+            .build();
         Client { api: args.api.trim_end_matches('/').to_owned(), http: http.expect("a client without options of the system's") }
     }
 

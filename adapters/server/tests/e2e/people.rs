@@ -110,7 +110,12 @@ fn a_trigger_that_is_not_due_is_put_off_and_cancelled_by_its_key() {
     assert_eq!((status, &over["cancelled"]), (409, &json!(false)));
     let (status, unknown) = call(&dev, "DELETE", "/api/v1/tasks/hand/triggers/other", &json!({}));
     assert_eq!((status, &unknown["code"]), (404, &json!("PUN-318")));
-    for body in [json!({}), json!({ "delay_ms": u64::MAX }), json!({ "delay_ms": 1, "at": "2030-01-01T00:00:00Z" }), json!({ "at": "2001-01-01T00:00:00Z" })] {
+    for body in [
+        json!({}),
+        json!({ "delay_ms": u64::MAX }),
+        json!({ "delay_ms": 1, "at": "2030-01-01T00:00:00Z" }),
+        json!({ "at": "2001-01-01T00:00:00Z" }),
+    ] {
         let (status, refused) = call(&dev, "PATCH", path, &body);
         assert_eq!((status, &refused["code"]), (400, &json!("PUN-305")), "{body}");
     }

@@ -419,7 +419,13 @@ mod tests {
     #[test]
     fn every_case_is_in_the_list() {
         let list = include_str!("mod.rs");
-        let sources = [include_str!("leases.rs"), include_str!("commits.rs"), include_str!("inbox.rs"), include_str!("catalog.rs"), include_str!("people.rs")];
+        let sources = [
+            include_str!("leases.rs"),
+            include_str!("commits.rs"),
+            include_str!("inbox.rs"),
+            include_str!("catalog.rs"),
+            include_str!("people.rs"),
+        ];
         let mut cases = 0;
         for line in sources.iter().flat_map(|source| source.lines()) {
             let Some(case) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next()) else { continue };

@@ -12,7 +12,9 @@ use punctual_driver::ports::{
     Submitted, TaskDocument, TriggerChanged,
 };
 
-use super::{Factory, Owner, PARTITIONS, START, all_partitions, apply, apply_inbox, commit, document, ended, entry_ids, open, tasks_in_force};
+use super::{
+    Factory, Owner, PARTITIONS, START, all_partitions, apply, apply_inbox, commit, document, ended, entry_ids, open, tasks_in_force,
+};
 
 fn actor(by: &str) -> Actor {
     Actor { by: by.into(), from: Some("a test".into()), why: Some("because".into()) }
@@ -103,7 +105,12 @@ pub async fn a_pause_outlives_edits_and_removals<F: Factory>(factory: &F) {
 }
 
 /// A task in force, and an instance of it that has become a dead letter.
-async fn dead_letter<S: Store + Catalog>(store: &S, owner: &mut Owner, of: (punctual_core::ids::TaskId, PartitionId), at: i64) -> InstanceRow {
+async fn dead_letter<S: Store + Catalog>(
+    store: &S,
+    owner: &mut Owner,
+    of: (punctual_core::ids::TaskId, PartitionId),
+    at: i64,
+) -> InstanceRow {
     let row = owner.dispatched(of.1, of.0, Timestamp(START.0 + at));
     let mut batch = owner.batch_on(&[of.1]);
     batch.inserts.push(row.clone());

@@ -129,7 +129,12 @@ pub(crate) async fn write(
          updated_at = VALUES(updated_at), label = VALUES(label)",
         |values, change| {
             let values = values.unsigned(change.task.0).bytes(change.name.as_bytes()).unsigned(partition_of(&change.name, partitions).0);
-            values.unsigned(change.version.0).bytes(source.as_bytes()).unsigned(change.document.is_none()).expression(now_sql).text(change.group.as_deref());
+            values
+                .unsigned(change.version.0)
+                .bytes(source.as_bytes())
+                .unsigned(change.document.is_none())
+                .expression(now_sql)
+                .text(change.group.as_deref());
         },
     );
     session.run_all(tasks).await?;
@@ -309,12 +314,7 @@ pub(crate) async fn trigger(
 }
 
 /// Puts a rerun into the inbox, once an instance. The transaction that it begins is ended only where it is accepted.
-pub(crate) async fn rerun(
-    session: &mut Session,
-    instance: InstanceId,
-    by: &Actor,
-    now_sql: &str,
-) -> Result<Submitted, Failure> {
+pub(crate) async fn rerun(session: &mut Session, instance: InstanceId, by: &Actor, now_sql: &str) -> Result<Submitted, Failure> {
     let (id, key) = (instance.0, literal(rerun_key(instance).as_bytes()));
     // In its turn: of two that ask for one rerun the second finds what the first wrote.
     let script = [

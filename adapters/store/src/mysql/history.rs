@@ -11,7 +11,9 @@ use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Vers
 use punctual_core::instance::{Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
+use punctual_driver::ports::{
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+};
 use rustc_hash::FxHashMap;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;

@@ -26,8 +26,8 @@ use punctual_core::batch::{AttemptOutput, Batch, InstanceUpdate, LeaseCheck, Out
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{CommitId, Epoch, Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::Notice;
-use punctual_core::pause::PauseScope;
 use punctual_core::occurrence::Occurrence;
+use punctual_core::pause::PauseScope;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::StoreError;
 use rustc_hash::FxHashMap;

@@ -82,11 +82,19 @@ fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::
 }
 
 /// Writes what differs, each change with its inbox entry, in one transaction.
-pub(crate) fn write(connection: &Connection, partitions: u16, source: &str, actor: &Actor, plan: &Plan, now: Timestamp) -> rusqlite::Result<()> {
+pub(crate) fn write(
+    connection: &Connection,
+    partitions: u16,
+    source: &str,
+    actor: &Actor,
+    plan: &Plan,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     let by = &*actor.by;
     transaction(connection, |connection| {
-        let mut task = connection
-            .prepare_cached("INSERT INTO tasks (name, partition, version, source, removed, updated_at, label) VALUES (?1, ?2, 1, ?3, 0, ?4, ?5)")?;
+        let mut task = connection.prepare_cached(
+            "INSERT INTO tasks (name, partition, version, source, removed, updated_at, label) VALUES (?1, ?2, 1, ?3, 0, ?4, ?5)",
+        )?;
         let mut version = connection
             .prepare_cached("INSERT INTO task_versions (task, version, created_at, created_by, document) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let mut entry =
@@ -104,8 +112,8 @@ pub(crate) fn write(connection: &Connection, partitions: u16, source: &str, acto
             chains.push((id, partition, created.chains.as_deref().unwrap_or_default()));
             audited(id, AuditAction::Create)?;
         }
-        let mut change =
-            connection.prepare_cached("UPDATE tasks SET version = ?2, source = ?3, removed = ?4, updated_at = ?5, label = ?6 WHERE id = ?1")?;
+        let mut change = connection
+            .prepare_cached("UPDATE tasks SET version = ?2, source = ?3, removed = ?4, updated_at = ?5, label = ?6 WHERE id = ?1")?;
         for changed in plan.changed.iter().chain(&plan.removed) {
             let id = changed.task.0.cast_signed();
             change.execute(params![id, changed.version.0, source, changed.document.is_none(), now.0, changed.group.as_deref()])?;
@@ -205,12 +213,7 @@ pub(crate) fn trigger(
 }
 
 /// Puts a rerun into the inbox, once an instance.
-pub(crate) fn rerun(
-    connection: &Connection,
-    instance: InstanceId,
-    by: &Actor,
-    now: Timestamp,
-) -> rusqlite::Result<Submitted> {
+pub(crate) fn rerun(connection: &Connection, instance: InstanceId, by: &Actor, now: Timestamp) -> rusqlite::Result<Submitted> {
     transaction(connection, |connection| {
         let mut stored = connection.prepare_cached(concat!("SELECT ", instance_columns!(), " FROM instances i WHERE i.id = ?1"))?;
         let Some(row) = stored.query_row([instance.0.cast_signed()], rows::instance).optional()? else {

@@ -6,8 +6,8 @@ use punctual_core::instance::State;
 use punctual_core::pause::PauseScope;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, InstanceView, PauseSet, PauseTarget, PauseView,
-    Submitted, TriggerChanged,
+    Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, InstanceView, PauseSet, PauseTarget,
+    PauseView, Submitted, TriggerChanged,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -129,8 +129,8 @@ pub(crate) fn set_pause(
         match target {
             PauseTarget::All => {}
             PauseTarget::Group(group) if is_paused => {
-                let mut labelled =
-                    connection.prepare_cached("SELECT 1 FROM tasks INDEXED BY tasks_by_label WHERE label = ?1 AND label IS NOT NULL LIMIT 1")?;
+                let mut labelled = connection
+                    .prepare_cached("SELECT 1 FROM tasks INDEXED BY tasks_by_label WHERE label = ?1 AND label IS NOT NULL LIMIT 1")?;
                 if !labelled.exists([&**group])? {
                     return Ok(PauseSet::NoSuchGroup);
                 }
@@ -224,7 +224,8 @@ pub(crate) fn change_trigger(
             let mut made = connection.prepare_cached(
                 "SELECT state, due_at FROM instances WHERE ordinal = ?1 AND ordinal <> 0 AND task = ?2 AND part = 0 ORDER BY run LIMIT 1",
             )?;
-            let made = made.query_row(params![ordinal.cast_signed(), id], |row| Ok((coded::<State>(row, 0)?, row.get::<_, Option<i64>>(1)?)));
+            let made =
+                made.query_row(params![ordinal.cast_signed(), id], |row| Ok((coded::<State>(row, 0)?, row.get::<_, Option<i64>>(1)?)));
             match made.optional()? {
                 None => return Ok(TriggerChanged::NoSuchTrigger),
                 Some((State::Waiting, Some(_))) => {}
