@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use punctual_core::ids::{InboxId, InstanceId};
 use punctual_sim::history::{Answer, Ask, What, Who};
-use punctual_sim::plan::{Call, CallKind, Plan};
+use punctual_sim::plan::{Call, CallKind, PauseOn, Plan};
+use punctual_sim::tabletop::PauseTarget;
 use punctual_sim::workload::{document, spec};
 use punctual_spec::spec::{CustomHandler, Handler};
 use serde_json::{Map, Value, json};
@@ -20,6 +21,8 @@ use crate::worker::HANDLER;
 
 /// How long a client waits before it makes a call again whose answer was lost.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// So long after all is well again nobody's question is under way any more that was asked before: whoever has made a pause lifts it again.
+const PAUSES_OVER_AFTER_MS: u64 = 15_000;
 /// Calls of a flood that are under way at once.
 const FLOOD_AT_ONCE: usize = 64;
 

@@ -148,7 +148,6 @@ pub fn draw_pauses(seed: u64, tasks: &mut [TaskPlan], calls: &mut Vec<Call>, hea
             task.document = document(spec);
         }
     }
-    // Behind all others: what comes before keeps its place, and with it its stream.
     for _ in 0..draw.between(1, 4) {
         let on = match *draw.weighted(&[(60, 0), (25, 1), (15, 2)]) {
             0 => PauseOn::Task(draw.index(tasks.len())),
@@ -159,6 +158,7 @@ pub fn draw_pauses(seed: u64, tasks: &mut [TaskPlan], calls: &mut Vec<Call>, hea
         let lasts_ms = (draw.between(1, 600) * 100).min(heal_at_ms - at_ms);
         calls.push(Call { at_ms, what: CallKind::Pause { on, lasts_ms } });
     }
+    calls.sort_by_key(|call| call.at_ms);
 }
 
 fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {

@@ -47,8 +47,11 @@ pub(super) fn held(facts: &Facts<'_>) -> Verdict {
     case.verdict()
 }
 
-/// By partition and scope: when a pause or its end was written, as which entry.
-struct Pauses<'a>(BTreeMap<(PartitionId, &'a PauseScope), Vec<(usize, InboxId, bool)>>);
+/// A pause or its end: the record by which it was written, its entry, and whether it is one.
+type Written = (usize, InboxId, bool);
+
+/// By partition and scope, in the order in which they were written.
+struct Pauses<'a>(BTreeMap<(PartitionId, &'a PauseScope), Vec<Written>>);
 
 impl<'a> Pauses<'a> {
     fn of(facts: &Facts<'a>) -> Self {

@@ -9,7 +9,7 @@ use punctual_core::occurrence::Outcome;
 use punctual_core::pause::PauseScope;
 use punctual_sim::history::{What, Who};
 
-use crate::story::{PARTITION, Story, every, manual, secs};
+use crate::story::{PARTITION, Story, every, manual, policies, secs};
 
 /// Writes a pause, or its end, into the inbox.
 fn write(story: &mut Story, scope: PauseScope, is_paused: bool) -> InboxId {
@@ -24,7 +24,8 @@ fn apply(story: &mut Story, entry: InboxId) {
 }
 
 fn grouped(name: &str) -> TaskDefinition {
-    TaskDefinition { group: Some(Arc::from("g")), ..manual(name) }
+    let definition = TaskDefinition { group: Some(Arc::from("g")), ..manual(name) };
+    policies(definition, |policies| policies.concurrency.max_running = 10)
 }
 
 fn scopes(task: TaskId) -> [PauseScope; 3] {
