@@ -1,7 +1,7 @@
 //! What the model and a real database recorded, in one form. What neither says anything about is not in it: the order of the rows within a batch,
 //! and that of the leases within a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_core::batch::Batch;
@@ -12,7 +12,7 @@ use punctual_store::recorder::{Logged, Seen};
 
 /// The records of a model, refusals aside.
 pub(crate) fn of_model(history: &History) -> Vec<Seen> {
-    let (mut watermarks, mut payloads) = (BTreeMap::new(), BTreeMap::new());
+    let (mut watermarks, mut payloads, mut slots) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     let seen = history.records.iter().filter_map(|record| {
         // By the database's clock.
         let until = |until: u64| Timestamp(record.wall.0 + (until - record.at).cast_signed());
@@ -38,6 +38,14 @@ pub(crate) fn of_model(history: &History) -> Vec<Seen> {
                     write.fired_until = write.fired_until.or(*stored);
                     *stored = write.fired_until;
                 }
+                // What is not there goes without a trace.
+                batch.slots.retain(|write| match &write.slot {
+                    Some(_) => {
+                        slots.insert((write.partition, write.instance));
+                        true
+                    }
+                    None => slots.remove(&(write.partition, write.instance)),
+                });
                 // Its messages are told apart.
                 batch.messages.clear();
                 // Nor does an update change what an instance is, whatever it says.
@@ -83,6 +91,7 @@ fn whole(seen: Seen) -> Seen {
     batch.updates.sort_by_key(|update| update.row.id);
     batch.tasks.sort_by_key(|write| write.task);
     batch.outputs.sort_by_key(|output| (output.instance, output.attempt));
+    batch.slots.sort_by_key(|write| (write.partition, write.instance));
     batch.applied.sort_unstable();
     Seen::Committed(Arc::new(batch))
 }

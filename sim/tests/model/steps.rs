@@ -497,6 +497,10 @@ impl World {
                 let Some(partition) = self.believed[index].keys().next().copied() else { return };
                 let (group, task, place): (Arc<str>, _, _) = (TEXTS[group].into(), TaskId(instance), InboxId(u64::from(becomes)));
                 let instance = InstanceId::new(PartitionId(1), instance);
+                // An owner says each once.
+                if batch.slots.iter().any(|write| write.instance == instance) {
+                    return;
+                }
                 let limits = GroupLimits { max_running: (becomes == 1).then_some(7), rate: None };
                 let notice = Notice::GroupAsk { group: group.clone(), instance, task, limits };
                 batch.messages.push(Message { partition: PartitionId(1), from: partition, at: self.now, by: "an owner".into(), notice });
