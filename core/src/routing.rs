@@ -66,9 +66,9 @@ pub enum Understanding {
     Firings,
     /// Shards.
     Shards,
-    /// Parts that list or reduce what a firing is mapped over.
+    /// Nodes of workflows, and parts that list or reduce what a firing is mapped over.
     #[default]
-    Maps,
+    Nodes,
 }
 
 /// Handler and routing: what instances of one queue have in common.
@@ -90,7 +90,7 @@ impl Needs {
         let Handler { name, .. } = definition.handler_of(row.part);
         let is_broadcast = definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast);
         let understands = match row.part {
-            part if part.is_list() || part.is_reduce() => Understanding::Maps,
+            part if part.is_list() || part.is_reduce() || part.node_index().is_some() => Understanding::Nodes,
             part if part.is_shard() || is_broadcast => Understanding::Shards,
             _ => Understanding::Firings,
         };
@@ -135,7 +135,7 @@ impl fmt::Display for Needs {
         match self.understands {
             Understanding::Firings => {}
             Understanding::Shards => f.write_str(", understands shards")?,
-            Understanding::Maps => f.write_str(", understands maps")?,
+            Understanding::Nodes => f.write_str(", understands nodes")?,
         }
         self.pinned().map_or(Ok(()), |worker| write!(f, ", worker {worker}"))
     }
@@ -157,7 +157,7 @@ pub enum Nobody {
     /// None of those understands shards: they speak a version of the worker protocol from before there were any.
     NoShards,
     /// None of those can list or reduce for a firing that is mapped, for the same reason.
-    NoMaps,
+    NoNodes,
     /// All of those are draining.
     Draining,
     /// None of those has a slot that is not reserved for a band above.
@@ -174,7 +174,7 @@ impl Nobody {
             Nobody::LacksTags => "no worker that knows the handler has the tags",
             Nobody::TooOld => "every worker that would do otherwise is too old",
             Nobody::NoShards => "no worker that would do otherwise understands shards (upgrade the workers)",
-            Nobody::NoMaps => "no worker that would do otherwise understands maps (upgrade the workers)",
+            Nobody::NoNodes => "no worker that would do otherwise understands nodes and maps (upgrade the workers)",
             Nobody::Reserved => "all slots of the workers that would do are reserved for bands above",
             Nobody::Draining => "every worker that would do is draining",
         }
@@ -189,7 +189,7 @@ impl Nobody {
             Nobody::LacksTags => "lacks_tags",
             Nobody::TooOld => "too_old",
             Nobody::NoShards => "no_shards",
-            Nobody::NoMaps => "no_maps",
+            Nobody::NoNodes => "no_nodes",
             Nobody::Reserved => "reserved",
             Nobody::Draining => "draining",
         }
@@ -214,7 +214,7 @@ type Step<'a, C> = (Nobody, &'a dyn Fn(&C) -> bool);
 /// Of all that are connected, those that may have an instance of these needs, or why there is none.
 pub fn eligible<C: Candidate>(needs: &Needs, connected: &[(usize, &C)]) -> Result<Vec<usize>, Nobody> {
     let mut left: Vec<(usize, &C)> = connected.to_vec();
-    let nobody_understands = if needs.understands == Understanding::Maps { Nobody::NoMaps } else { Nobody::NoShards };
+    let nobody_understands = if needs.understands == Understanding::Nodes { Nobody::NoNodes } else { Nobody::NoShards };
     let steps: [Step<'_, C>; 7] = [
         (Nobody::NotConnected, &|_| true),
         (Nobody::PinnedWorkerAway, &|worker| needs.pinned().is_none_or(|pinned| worker.is_worker(pinned))),
@@ -529,10 +529,10 @@ mod tests {
         check(&python, &[one("a")], Err(Nobody::UnknownHandler));
         let old = |name, understands| One { traits: WorkerTraits { understands, ..WorkerTraits::default() }, ..one(name) };
         let shard = Needs { handler: Arc::from("shell"), understands: Understanding::Shards, ..python.clone() };
-        let map = Needs { understands: Understanding::Maps, ..shard.clone() };
+        let map = Needs { understands: Understanding::Nodes, ..shard.clone() };
         check(&shard, &[old("a", Understanding::Firings)], Err(Nobody::NoShards));
         check(&shard, &[old("a", Understanding::Firings), old("b", Understanding::Shards)], Ok(&[1]));
-        check(&map, &[old("a", Understanding::Firings), old("b", Understanding::Shards)], Err(Nobody::NoMaps));
+        check(&map, &[old("a", Understanding::Firings), old("b", Understanding::Shards)], Err(Nobody::NoNodes));
         check(&map, &[old("b", Understanding::Shards), one("a")], Ok(&[1]));
         let broadcast = Needs { worker: Some(WorkerId(Arc::from("b"))), ..shard };
         check(&broadcast, &[one("a")], Err(Nobody::PinnedWorkerAway));

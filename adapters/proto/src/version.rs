@@ -19,21 +19,21 @@ pub const TRAITS_SINCE: u32 = 3;
 /// The version since which workers understand that an assignment is a shard. An older one would run the whole task: it is given none.
 pub const SHARDS_SINCE: u32 = 3;
 
-/// The version since which workers understand that an assignment lists items or reduces results.
-pub const MAPS_SINCE: u32 = 4;
+/// The version since which workers understand nodes of workflows, and that an assignment lists items or reduces results.
+pub const NODES_SINCE: u32 = 4;
 
 /// How much of an assignment a worker understands that speaks this version.
 pub const fn understanding(version: u32) -> Understanding {
     if version < SHARDS_SINCE {
         Understanding::Firings
-    } else if version < MAPS_SINCE {
+    } else if version < NODES_SINCE {
         Understanding::Shards
     } else {
-        Understanding::Maps
+        Understanding::Nodes
     }
 }
 
-const _: () = assert!(SHARDS_SINCE < MAPS_SINCE && MAPS_SINCE <= PROTOCOL_VERSION);
+const _: () = assert!(SHARDS_SINCE < NODES_SINCE && NODES_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(PROGRESS_SINCE < TRAITS_SINCE && TRAITS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 

@@ -59,9 +59,14 @@ pub(super) fn fits(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     for run in &facts.runs {
         let Some(row) = facts.last_row(run.instance) else { continue };
-        if row.part != Part::WHOLE && features::traits(run.worker).understands < Understanding::Shards {
+        let needed = match (row.part.node_index(), row.part.shard_index()) {
+            (None, None) if row.part == Part::WHOLE => Understanding::Firings,
+            (None, Some(_)) => Understanding::Shards,
+            _ => Understanding::Nodes,
+        };
+        if features::traits(run.worker).understands < needed {
             case.violated(|| {
-                format!("shard {} of task {} began on worker {}, which knows none (record {})", row.id, row.task, run.worker, run.began)
+                format!("part {} of task {} began on worker {}, which knows none (record {})", row.id, row.task, run.worker, run.began)
             });
         }
         let Some(routing) = facts.definition_of(row).and_then(|definition| definition.routing.as_deref()) else { continue };
