@@ -212,7 +212,7 @@ fn draw_of_task(draw: &mut Draw, task: &mut TaskPlan, earlier: &[String]) {
 /// Makes a workflow of a task, of few nodes, each behind some of those before it.
 fn draw_workflow(draw: &mut Draw, task: &mut TaskPlan) {
     let Ok(mut spec) = spec(&task.document) else { return };
-    if !draw.chance(100) || spec.shards != Shards::None || spec.map.is_some() {
+    if !draw.chance(100) || spec.shards != Shards::None || spec.map.is_some() || spec.routing.strategy == RoutingStrategy::Broadcast {
         return;
     }
     let count = draw.between(2, 8);

@@ -68,7 +68,8 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
         let why = match entry.kind {
             EntryKind::Submitted { task, submissions, .. } => trigger_without_effect(*id, task, submissions, &mut brought),
             EntryKind::Noticed { notice: Notice::Chained { task, .. } } => match brought.chained.get_mut(task) {
-                Some(left) if *left > 0 => {
+                // Of one batch some may have been fired before the task was disabled.
+                Some(left) if *left > 0 && !brought.asked_for.contains_key(&ordinal_of(*id, 0)) => {
                     *left -= 1;
                     None
                 }

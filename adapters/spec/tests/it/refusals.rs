@@ -47,12 +47,12 @@ tasks:
             tasks.yaml:2:25: PUN-111 defaults.retry.max_attempts: 0 is out of range
                 1 to 1000
             tasks.yaml:3:3: PUN-106 defaults: there is no field `timezone`
-                allowed: description, owner, enabled, trigger, after, command, http, handler, nodes, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                allowed: description, owner, enabled, trigger, after, command, http, handler, nodes, payload, payload_schema, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:6:21: PUN-114 tasks[0].trigger.cron: `25` in the hour field is out of range: 0 to 23
             tasks.yaml:6:45: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata 2026f
                 did you mean `Asia/Kolkata`?
             tasks.yaml:8:5: PUN-106 tasks[0]: there is no field `retrry`
-                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, nodes, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                did you mean `retry`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, nodes, payload, payload_schema, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:9:11: PUN-113 tasks[1].name: two tasks are named `a`: here and on line 5
                 give each task a name of its own
             tasks.yaml:10:27: PUN-110 tasks[1].trigger.fixed_rate: 10ms is out of range
@@ -76,7 +76,7 @@ tasks:
             tasks.yaml:21:14: PUN-110 tasks[4].timeout: `-5s`: it is negative: durations run forwards
                 a number and a unit, such as 500ms, 10s, 5m, 2h, 1d or 1h30m
             tasks.yaml:22:5: PUN-108 tasks[5]: a list where a map is wanted
-                a map with name, description, owner, enabled, trigger, after, command, http, handler, nodes, payload, misfire, concurrency, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                a map with name, description, owner, enabled, trigger, after, command, http, handler, nodes, payload, payload_schema, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             tasks.yaml:23:5: PUN-107 tasks[6]: the task has no `name`
                 add `name: ...`
             tasks.yaml:23:31: PUN-116 tasks[6].trigger: a trigger is of one kind: it has `fixed_rate` and `delay`

@@ -219,6 +219,7 @@ fn nodes() -> impl Strategy<Value = Vec<WorkflowNode>> {
     })
 }
 
+/// Its parts are boxed: as one type they are more than a test's stack holds.
 fn spec() -> impl Strategy<Value = TaskSpec> {
     let words = (
         option::of(text().prop_map(|text| text.chars().filter(|c| !c.is_control()).collect::<String>())),
@@ -228,8 +229,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
     let band = prop::sample::select(vec![Band::Urgent, Band::Normal, Band::Low]);
     let priority = (band, 0_u32..=9).prop_map(|(band, level)| Priority { band, level });
     let rate = || option::of((1_u32..50, 100_u64..3_600_000));
-    let group = option::of((name(), option::of(1_u32..9), rate(), any::<bool>()));
-    let queueing = (priority, rate(), routing(), group);
+    let group = option::of((name(), option::of(1_u32..9), rate(), any::<bool>())).boxed();
+    let queueing = (priority, rate(), routing(), group).boxed();
     let flags = (any::<bool>(), any::<bool>(), queueing);
     let misfire = prop_oneof![
         option::of(duration()).prop_map(|deadline| Misfire { action: MisfireAction::Skip, limit: None, deadline, rate: None }),
@@ -253,7 +254,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         within: within.min(Millis::from_secs(86_400)),
         open: Millis::from_secs(open * 10),
     }));
-    let protection = (on, budget, option::of(name()), breaker);
+    let protection = (on, budget, option::of(name()), breaker).boxed();
     let retry = (option::of(1_u32..9), 1_000_u32..5_000, duration()).prop_map(|(max_attempts, factor, first)| Retry {
         max_attempts,
         factor: Some(Factor(factor)),
@@ -263,14 +264,15 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         ..Retry::default()
     });
     let timeout = (option::of(duration()), duration()).prop_map(|(after, grace)| Timeout { after, grace, action: TimeoutAction::Wait });
-    let when = (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), (nodes(), option::of(map_over()))).prop_map(
-        |(trigger, timing, after, shards, (nodes, map))| {
-            let timing = timing_of(&trigger, timing);
-            // A workflow is not divided.
-            let (shards, map) = if nodes.is_empty() { (shards, map) } else { (Shards::None, None) };
-            (trigger, timing, after, shards, (nodes, map))
-        },
-    );
+    let when =
+        (trigger(), prop_oneof![Just(Timing::default()), timing()], after(), shards(), (nodes().boxed(), option::of(map_over()).boxed()))
+            .prop_map(|(trigger, timing, after, shards, (nodes, map))| {
+                let timing = timing_of(&trigger, timing);
+                // A workflow is not divided.
+                let (shards, map) = if nodes.is_empty() { (shards, map) } else { (Shards::None, None) };
+                (trigger, timing, after, shards, (nodes, map))
+            });
+    let when = when.boxed();
     (name(), when, handler(), words, flags, misfire, concurrency, (retry, protection), timeout).prop_map(
         |(
             name,

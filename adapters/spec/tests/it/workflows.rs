@@ -131,7 +131,7 @@ fn what_a_node_says_is_checked_where_it_stands() {
 fn a_task_is_a_workflow_or_it_is_not() {
     let problems = read("tasks:\n- {name: w, trigger: manual, nodes: []}\n").unwrap_err();
     expect![[r#"
-        tasks.yaml:2:38: PUN-165 tasks[0].nodes: the workflow has no nodes
+        tasks.yaml:2:37: PUN-165 tasks[0].nodes: the workflow has no nodes
             give it at least one, or leave `nodes` out
     "#]]
     .assert_eq(&problems.to_string());
