@@ -249,8 +249,8 @@ impl Data {
 
     /// The shards of this firing that are to run again.
     pub(crate) fn shards_again(&self, whole: &InstanceRow, which: &Rerunning) -> Option<Box<ShardsAgain>> {
-        let is_divided = |links: &&Box<Links>| links.shards > 0 && links.map.is_none();
-        let links = whole.links.as_ref().filter(|_| *which == Rerunning::Unsuccessful && whole.has_parts()).filter(is_divided)?;
+        let is_divided = |links: &&Links| whole.has_parts() && links.shards > 0 && links.map.is_none();
+        let links = whole.links.as_deref().filter(|_| *which == Rerunning::Unsuccessful).filter(is_divided)?;
         let place = InstanceCursor::of(whole);
         let parts = (InstanceCursor { part: Part(1), ..place }, InstanceId(0))
             ..=(InstanceCursor { part: Part(u64::MAX), ..place }, InstanceId(u64::MAX));
