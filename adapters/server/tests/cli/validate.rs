@@ -49,7 +49,7 @@ fn findings_have_places_codes_and_help() {
             -:2:53: PUN-115 tasks[0].trigger.timezone: there is no time zone `Asia/Mumbai` in tzdata [TZDATA]
                 did you mean `Asia/Kolkata`?
             -:2:67: PUN-106 tasks[0]: there is no field `comand`
-                did you mean `command`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, payload, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, rehearsal
+                did you mean `command`? Allowed: name, description, owner, enabled, trigger, after, command, http, handler, nodes, payload, payload_schema, misfire, concurrency, shards, map, retry, downstream, circuit_breaker, timeout, idempotent, priority, rate_limit, routing, group, group_limits, rehearsal
             -: 4 problems
             exit code 1
         "#]],
