@@ -433,6 +433,10 @@ impl Scheduler {
         if let Some((cause, detail)) = live.cancel.take() {
             return self.end(id, State::Cancelled, cause, None, detail);
         }
+        // What waits when its task is removed is cancelled, and this would wait again. Shards belong to what has begun.
+        if !live.row.part.is_shard() && !self.tasks.contains_key(&live.row.task) {
+            return self.end(id, State::Cancelled, Cause::TaskRemoved, None, None);
+        }
         live.change(State::Created, Cause::Returned, now);
         live.row.attempt -= 1;
         live.row.worker = None;

@@ -95,6 +95,22 @@ fn one_that_is_given_back_or_tried_again_keeps_its_place() {
     assert_eq!(order[2..5], ["second", "second", "first"], "two had their turn while it waited to be tried again");
 }
 
+/// It would wait again, and what waits when its task is removed is cancelled.
+#[test]
+fn what_is_given_back_does_not_start_when_its_task_was_removed() {
+    let mut desk = Desk::new();
+    let task = desk.define(roomy("t"));
+    desk.worker("w", 1);
+    desk.trigger(task, 1);
+    desk.run(10);
+    desk.remove(task);
+    desk.run(10);
+    assert_eq!(desk.states(task), [State::Dispatched]);
+    desk.give_back(&desk.starts[0].clone());
+    desk.run(60_000);
+    assert_eq!((desk.states(task), desk.starts.len()), (vec![State::Cancelled], 1));
+}
+
 #[test]
 fn a_low_instance_is_passed_over_by_two_turns_at_most_whatever_route_the_others_take() {
     let mut desk = Desk::new();
