@@ -325,9 +325,12 @@ fn refused(facts: &Facts<'_>, named: &[(InboxId, usize)], case: &mut Case) {
         for entry in meanwhile.filter(|entry| is_of(facts, call.ask, entry)) {
             let is_named = named.binary_search_by_key(&entry.id, |(id, _)| *id).is_ok();
             let may_be_anothers = || {
-                facts.calls.iter().any(|other| {
-                    let is_unknown = matches!(other.answered, None | Some((_, Answer::Unknown)));
-                    is_unknown && other.asked < entry.record && is_of(facts, other.ask, entry)
+                facts.calls.iter().filter(|other| other.asked < entry.record && is_of(facts, other.ask, entry)).any(|other| {
+                    match other.answered {
+                        None | Some((_, Answer::Unknown)) => true,
+                        Some((answered, Answer::Accepted(first))) => entry.record < answered && is_along_with(facts, *first, entry),
+                        Some(_) => false,
+                    }
                 })
             };
             if !is_named && !may_be_anothers() {
@@ -338,6 +341,17 @@ fn refused(facts: &Facts<'_>, named: &[(InboxId, usize)], case: &mut Case) {
             }
         }
     }
+}
+
+/// Whether a pause, or its end, that was answered with its first entry has this one as well: each partition that it concerns has one.
+fn is_along_with(facts: &Facts<'_>, first: InboxId, entry: &Entry<'_>) -> bool {
+    let EntryKind::Paused { scope, is_paused } = entry.kind else { return false };
+    let is_same = |other: &&Entry<'_>| {
+        let is_same_kind = matches!(other.kind, EntryKind::Paused { scope: of, is_paused: to } if of == scope && to == is_paused);
+        is_same_kind && other.id >= first && other.id < entry.id && other.undone_by > entry.record
+    };
+    let mut before = facts.entries.iter().filter(is_same).peekable();
+    before.peek().is_some_and(|before| before.id == first) && before.all(|before| before.partition != entry.partition)
 }
 
 /// A live instance whose cancellation was written ends (as cancelled, or as its result has it that came first), at the latest

@@ -14,8 +14,8 @@ use crate::check::{Case, Verdict};
 /// dispatched, and none is made for a fire time of its trigger. Fire times are put on record as passed by in a pause only for a task that
 /// was paused at some time.
 ///
-/// A batch that changes the task itself is not judged: the edit may have taken the task out of its group. Where the tail was lost, whatever
-/// speaks against it is unknown.
+/// A batch that changes the task itself is not judged: the edit may have taken the task out of its group. A task that was removed is not
+/// held: what has begun of it may end, and its shards belong to that. Where the tail was lost, whatever speaks against it is unknown.
 pub(super) fn held(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     let pauses = Pauses::of(facts);
@@ -71,8 +71,8 @@ impl<'a> Pauses<'a> {
         if commit.batch.tasks.iter().any(|write| write.task == task && write.version != facts.version_before(task, place)) {
             return None;
         }
-        let version = facts.version_before(task, place);
-        let group = version.and_then(|version| facts.definition(task, version)).and_then(|definition| definition.group.clone());
+        let version = facts.version_before(task, place)?;
+        let group = facts.definition(task, version).and_then(|definition| definition.group.clone());
         let scopes = [Some(PauseScope::All), group.map(PauseScope::Group), Some(PauseScope::Task(task))];
         scopes.into_iter().flatten().find_map(|scope| {
             let written = self.0.get(&(partition, &scope))?;

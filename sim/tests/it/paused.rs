@@ -73,6 +73,28 @@ fn what_starts_in_a_pause_is_not() {
     }
 }
 
+/// A part of what had begun when its task was removed starts, whatever is paused. Where the task comes back, so does its pause.
+#[test]
+fn a_task_that_was_removed_is_not_held() {
+    for scope in 0..3 {
+        let mut story = Story::new();
+        let task = story.define(1, grouped("a"));
+        let paused = write(&mut story, scopes(task)[scope].clone(), true);
+        let (first, second) = (story.trigger(task), story.trigger(task));
+        apply(&mut story, paused);
+        story.remove(task);
+        story.dispatch(first, 0);
+        story.commit();
+        story.holds("pause.held");
+        let entry = story.write_definition(task, 3, Some(grouped("a")));
+        story.apply_definition(entry, task, Some(3));
+        story.commit();
+        story.dispatch(second, 0);
+        story.commit();
+        story.violates("pause.held", &[&second.to_string(), "dispatched in a pause"]);
+    }
+}
+
 /// Another group, another task: nobody is held by those.
 #[test]
 fn a_pause_of_others_holds_nobody() {

@@ -2,12 +2,14 @@
 
 use punctual_core::batch::TaskWrite;
 use punctual_core::definition::TaskDefinition;
-use punctual_core::ids::{InboxId, InstanceId, TaskId, Version};
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
 use punctual_core::inbox::ordinal_of;
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
+use punctual_core::pause::PauseScope;
 use punctual_core::time::Millis;
 use punctual_sim::history::{Answer, Ask, What, Who};
+use punctual_sim::tabletop::PauseTarget;
 
 use crate::story::{Story, manual, policies};
 
@@ -345,6 +347,31 @@ fn what_was_refused_is_not_there() {
     story.record(Who::Database, What::Submitted { entry, task, submissions: 1, key: None });
     story.answer(call, Answer::Refused("no".into()));
     story.violates("submit.durable", &["refused", &format!("entry {entry}"), "records"]);
+}
+
+/// A pause has an entry for each partition and is answered with the first. Who asks for the same meanwhile may be refused; none of them is
+/// his, but one more of a partition is.
+#[test]
+fn the_entries_of_a_pause_are_those_of_one_call() {
+    for is_paused in [true, false] {
+        let (mut story, _) = story();
+        let ask = Ask::Pause { target: PauseTarget::All, is_paused };
+        let (accepted, refused) = (story.ask(ask.clone()), story.ask(ask));
+        let write = |story: &mut Story, partition| {
+            let entry = story.entry();
+            story.record(Who::Database, What::PauseChanged { entry, partition, scope: PauseScope::All, is_paused });
+            entry
+        };
+        let entries = [0, 1, 2].map(|partition| write(&mut story, PartitionId(partition)));
+        let mut twice = story.clone();
+        story.answer(accepted, Answer::Accepted(entries[0]));
+        story.answer(refused, Answer::Refused("it is so already".into()));
+        story.holds("submit.durable");
+        let again = write(&mut twice, PartitionId(1));
+        twice.answer(accepted, Answer::Accepted(entries[0]));
+        twice.answer(refused, Answer::Refused("it is so already".into()));
+        twice.violates("submit.durable", &["refused", &format!("entry {again}")]);
+    }
 }
 
 #[test]
