@@ -268,7 +268,9 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
             most_per_mille = load.slots_per_mille(spoken_ms).max(most_per_mille);
             if let Some(most) = load.in_group {
                 // Two owners write what they say to each other, and read it from their inboxes.
-                let one_ms = load.longest_ms.saturating_add(load.backoff_ms).saturating_add(spoken_ms.saturating_mul(load.in_turn + 2));
+                let retries_per_mille = (load.attempts_per_mille / load.shards.max(1)).saturating_sub(1_000);
+                let waits_ms = load.backoff_ms.saturating_mul(retries_per_mille) / 1_000;
+                let one_ms = load.longest_ms.saturating_add(waits_ms).saturating_add(spoken_ms.saturating_mul(load.in_turn + 2));
                 in_groups_ms = one_ms.saturating_mul(backlog.div_ceil(load.shards.max(1))).saturating_add(in_groups_ms);
                 in_group = most.max(1).min(in_group);
             }
