@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 49] = [
+pub const CATALOGUE: [&str; 50] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -27,6 +27,7 @@ pub const CATALOGUE: [&str; 49] = [
     "limit.replaced",
     "clock.stepped_back",
     "worker.self_fenced",
+    "worker.slot_kept",
     "backpressure.held",
     "takeover.with_attempts_in_flight",
     "partition.handed_over",

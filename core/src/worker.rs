@@ -121,6 +121,13 @@ pub enum Command {
 /// A report that was not acknowledged is repeated this often.
 const REPORT_REPEAT: Millis = Millis::from_secs(5);
 
+/// A scheduler that was turned away for so long, and begun nothing here meanwhile, gets the next slot that is free.
+const TURNED_AWAY_MAX: Millis = Millis::from_secs(5);
+/// How long a slot is kept for it: there and back, with a commit or two between.
+const SLOT_KEPT: Millis = Millis::from_secs(3);
+/// One that has not come again for so long has found another worker: longer than any scheduler waits before it tries again.
+const TURNED_AWAY_FORGOTTEN: Millis = Millis::from_secs(30);
+
 type Key = (InstanceId, Fence);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +175,16 @@ struct Link {
     /// So many welcomes have to come before its assignments are fresh: it was silent for the lease, and what comes first may have been
     /// sent before that. Its scheduler has given this worker up meanwhile, and may have given the same to another one.
     stale_for: u64,
+    /// When it was turned away first, and last, because there was no slot, since it began something here.
+    turned_away: Option<(Monotonic, Monotonic)>,
+    /// Until then a slot is kept for it.
+    slot_until: Option<Monotonic>,
+}
+
+impl Link {
+    fn new(now: Monotonic, heartbeat: Millis) -> Link {
+        Link { heard_at: now, heartbeat_at: now + heartbeat, received: 0, unanswered: 0, stale_for: 0, turned_away: None, slot_until: None }
+    }
 }
 
 /// A report that was not acknowledged.
@@ -232,8 +249,7 @@ impl WorkerNode {
         match event {
             Event::Tick => {}
             Event::Connected(connection) => {
-                let link = Link { heard_at: self.now, heartbeat_at: self.now + self.heartbeat, received: 0, unanswered: 0, stale_for: 0 };
-                self.links.insert(connection, link);
+                self.links.insert(connection, Link::new(self.now, self.heartbeat));
                 self.give_account(connection);
             }
             Event::Disconnected(connection) => {
@@ -361,21 +377,53 @@ impl WorkerNode {
         }
         let is_fresh = guard!(Guard::LateAssignmentReturned, self.links[&connection].stale_for == 0);
         // One under another fence is still being ended.
-        if !is_fresh
-            || self.running.contains_key(&instance)
-            || self.draining
-            || self.running.len() >= self.config.slots as usize
-            || !self.config.handlers.contains(&assignment.handler.name)
-        {
+        if !is_fresh || self.running.contains_key(&instance) || self.draining || !self.config.handlers.contains(&assignment.handler.name) {
             self.send(connection, ToScheduler::Returned { instance, fence });
             return;
         }
+        let is_full = self.running.len() + self.kept_slots(Some(connection)) >= self.config.slots as usize;
+        let (now, link) = (self.now, self.links.get_mut(&connection).expect("the message came over it"));
+        if is_full {
+            let first = link.turned_away.filter(|(_, last)| now.since(*last) < TURNED_AWAY_FORGOTTEN).map_or(now, |(first, _)| first);
+            link.turned_away = Some((first, now));
+            self.send(connection, ToScheduler::Returned { instance, fence });
+            return;
+        }
+        (link.turned_away, link.slot_until) = (None, None);
         let timer = assignment.timeout.after.map(|after| self.timers.insert((self.now + after).0, Timer::Timeout(instance, fence)));
         let attempt = Attempt { assignment: assignment.clone(), from: connection, stopped: None, timer, overran: false };
         self.running.insert(instance, attempt);
         self.commands.push_back(Command::Start(assignment));
         // Not only to the one that sent it: it may have handed the partition over, and its new owner may have taken this attempt for lost.
         self.tell_everyone(&ToScheduler::Started { instance, fence });
+    }
+
+    /// How many slots are kept, those for this one left out. Whoever has not come for its slot does not want it.
+    fn kept_slots(&mut self, but_for: Option<ConnectionId>) -> usize {
+        for link in self.links.values_mut() {
+            if link.slot_until.take_if(|until| *until <= self.now).is_some() {
+                link.turned_away = None;
+            }
+        }
+        self.links.iter().filter(|(connection, link)| Some(**connection) != but_for && link.slot_until.is_some()).count()
+    }
+
+    /// A slot is free. Whoever had what ran there knows it first and fills it again, so it is kept for the one that has been turned away
+    /// for longest, where that is too long.
+    fn keep_slot(&mut self) {
+        let (now, kept) = (self.now, self.kept_slots(None));
+        if self.draining || self.running.len() + kept >= self.config.slots as usize {
+            return;
+        }
+        let is_waiting =
+            |(first, last): (Monotonic, Monotonic)| now.since(first) >= TURNED_AWAY_MAX && now.since(last) < TURNED_AWAY_FORGOTTEN;
+        let waiting = self.links.iter().filter(|(_, link)| link.slot_until.is_none());
+        let waiting = waiting.filter_map(|(connection, link)| Some((link.turned_away.filter(|away| is_waiting(*away))?, *connection)));
+        let Some((_, longest)) = waiting.min() else { return };
+        probe!("worker.slot_kept");
+        self.links.get_mut(&longest).expect("looked up above").slot_until = Some(now + SLOT_KEPT);
+        // An account says that it is worth trying again.
+        self.give_account(longest);
     }
 
     fn stop(&mut self, key: Key, why: Why) {
@@ -482,6 +530,7 @@ impl WorkerNode {
             return;
         }
         self.reports.insert(key, Kept { report, since: self.now });
+        self.keep_slot();
     }
 
     fn keep_in_touch(&mut self) {

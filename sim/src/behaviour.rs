@@ -16,14 +16,14 @@ pub(crate) const HANDLERS: [&str; 3] = ["command", "http", "noop"];
 pub const HANG_STEP_MS: u64 = 500;
 
 /// Most items that a handler of a plan lists.
-const ITEMS_MAX: i64 = 6;
+pub(crate) const ITEMS_MAX: u32 = 6;
 
 /// What an attempt that succeeds answers, and what it lists: of a map only. Its items are numbers, what is run for one answers the item, and
 /// what reduces answers how many there are. `listed`: so many items; else by the fire time.
 pub(crate) fn answers(assignment: &Assignment, listed: Option<u32>) -> (Option<Arc<str>>, Option<Arc<str>>) {
     match (&assignment.map, &assignment.shard) {
         (Some(MapRole::List), _) => {
-            let count = listed.unwrap_or((assignment.fire_time.0 / 1_000).rem_euclid(ITEMS_MAX + 1) as u32);
+            let count = listed.unwrap_or((assignment.fire_time.0 / 1_000).rem_euclid(i64::from(ITEMS_MAX) + 1) as u32);
             let items: Vec<_> = (0..count).map(|item| item.to_string()).collect();
             (None, Some(Arc::from(items.join("\n"))))
         }

@@ -3,10 +3,12 @@
 use punctual_core::cron::Series;
 use punctual_core::definition::{Blocking, Policies, Sharding, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::limits;
+use punctual_core::routing::Strategy;
 use punctual_core::time::Timestamp;
 use punctual_spec::decode;
 use serde_json::Value;
 
+use crate::behaviour::ITEMS_MAX;
 use crate::plan::{Call, CallKind, FaultKind, HandlerPlan, Knobs, Plan, Shape, TaskPlan};
 use crate::workload::zones;
 
@@ -25,6 +27,10 @@ const WORKERS_MAX: usize = 4;
 struct Load {
     /// Into how many instances a firing is divided; all counts below are of those.
     shards: u64,
+    /// How many of those have to wait for each other.
+    in_turn: u64,
+    /// How many instances of its group may be in progress, all tasks together.
+    in_group: Option<u64>,
     /// From fire to fire; `None`: it does not fire by itself again.
     interval_ms: Option<u64>,
     /// From a call to the fire that it makes.
@@ -43,18 +49,20 @@ struct Load {
 }
 
 impl Load {
-    fn of(document: &Value, handler: &HandlerPlan) -> Option<Load> {
+    /// `workers`: so many there are.
+    fn of(document: &Value, handler: &HandlerPlan, workers: u64) -> Option<Load> {
         let definition = decode(&document.to_string(), zones()).ok()?;
         let policies = &definition.policies;
         let bounded =
             |takes_ms: u64| kill_ms(policies).map_or(takes_ms, |after_ms| takes_ms.min(after_ms.saturating_add(policies.timeout.grace.0)));
-        let (retry, shards) = (&policies.retry, shards(&definition));
+        let (retry, shards) = (&policies.retry, shards(&definition, workers));
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
-        // One after the other at worst.
-        let in_turn = definition.workflow.as_ref().map_or(1, |workflow| workflow.graph().len() as u64);
+        let in_turn = in_turn(&definition);
         Some(Load {
             shards,
+            in_turn,
+            in_group: policies.group.and_then(|group| group.max_running).map(u64::from),
             interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1).saturating_mul(in_turn)),
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1).saturating_mul(in_turn),
@@ -83,16 +91,30 @@ impl Load {
     }
 }
 
-/// Into how many instances a firing is divided, or goes through.
-fn shards(definition: &TaskDefinition) -> u64 {
+/// Into how many instances a firing is divided at most, or goes through.
+fn shards(definition: &TaskDefinition, workers: u64) -> u64 {
     if let Some(workflow) = &definition.workflow {
-        return workflow.graph().nodes().map(|node| shards(workflow.node(node))).sum();
+        return workflow.graph().nodes().map(|node| shards(workflow.node(node), workers)).fold(0, u64::saturating_add);
+    }
+    if let Some(map) = &definition.map {
+        return 1 + u64::from(ITEMS_MAX) + u64::from(map.reduce.is_some());
+    }
+    if definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast) {
+        return workers;
     }
     match &definition.policies.sharding {
         Sharding::None => 1,
         Sharding::Count(count) => u64::from(*count),
         Sharding::Keys(keys) => keys.len() as u64,
     }
+}
+
+/// How many of those have to wait for each other at worst.
+fn in_turn(definition: &TaskDefinition) -> u64 {
+    if let Some(workflow) = &definition.workflow {
+        return workflow.graph().nodes().map(|node| in_turn(workflow.node(node))).sum();
+    }
+    definition.map.as_ref().map_or(1, |map| 1 + u64::from(ITEMS_MAX.div_ceil(map.parallel)) + u64::from(map.reduce.is_some()))
 }
 
 /// Attempts that a thousand instances make under these policies, where each fails as often as the handler does or runs longer than it may.
@@ -149,19 +171,24 @@ fn interval_ms(definition: &TaskDefinition, usual_ms: u64) -> Option<u64> {
     }
 }
 
-/// Grows the shape, unless it is fixed, and then shortens the heaviest handlers, until the workers can bear what fires: in a world that is
-/// always too small nothing ever settles. Of a task that is edited the heaviest version counts.
-pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &mut Shape, is_fixed: bool) {
-    let spoken_ms = spoken_ms(knobs);
-    let slots_of = |tasks: &[TaskPlan], place: usize| {
+/// Grows the shape, unless it is fixed, and then shortens the heaviest handlers, or how far the replica is behind where commits wait for it,
+/// until the workers can bear what fires: in a world that is always too small nothing ever settles. Of a task that is edited the heaviest
+/// version counts.
+pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape: &mut Shape, is_fixed: bool) {
+    let slots_of = |tasks: &[TaskPlan], place: usize, knobs: &Knobs, workers: usize| {
         let edits = calls.iter().filter_map(|call| match &call.what {
             CallKind::Edit { task, document } if *task == place => Some(document),
             _ => None,
         });
-        let of_version = |document: &Value| Load::of(document, &tasks[place].handler).map_or(0, |load| load.slots_per_mille(spoken_ms));
+        let of_version = |document: &Value| {
+            Load::of(document, &tasks[place].handler, workers as u64).map_or(0, |load| load.slots_per_mille(spoken_ms(knobs)))
+        };
         edits.chain([&tasks[place].document]).map(of_version).max().unwrap_or(0)
     };
-    let mut taken: Vec<u64> = (0..tasks.len()).map(|place| slots_of(tasks, place)).collect();
+    let of_all = |tasks: &[TaskPlan], knobs: &Knobs, workers: usize| -> Vec<u64> {
+        (0..tasks.len()).map(|place| slots_of(tasks, place, knobs, workers)).collect()
+    };
+    let mut taken = of_all(tasks, knobs, shape.workers);
     loop {
         let slots = shape.workers as u64 * u64::from(shape.slots);
         if taken.iter().sum::<u64>() <= slots * TAKEN_PER_MILLE_MAX {
@@ -169,13 +196,23 @@ pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &mu
         }
         if !is_fixed && shape.slots < SLOTS_MAX {
             shape.slots += 1;
-        } else if !is_fixed && shape.workers < WORKERS_MAX {
+            continue;
+        }
+        if !is_fixed && shape.workers < WORKERS_MAX {
             shape.workers += 1;
-        } else {
-            let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { return };
-            let (low, high) = tasks[heaviest].handler.takes_ms;
+            taken = of_all(tasks, knobs, shape.workers);
+            continue;
+        }
+        let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { return };
+        let (low, high) = tasks[heaviest].handler.takes_ms;
+        if high < lag_ms(knobs) {
+            knobs.replica_lag_ms /= 2;
+            taken = of_all(tasks, knobs, shape.workers);
+        } else if high > 0 {
             tasks[heaviest].handler.takes_ms = (low / 2, high / 2);
-            taken[heaviest] = slots_of(tasks, heaviest);
+            taken[heaviest] = slots_of(tasks, heaviest, knobs, shape.workers);
+        } else {
+            return;
         }
     }
 }
@@ -188,8 +225,10 @@ pub fn settling_ms(plan: &Plan) -> u64 {
         _ => None,
     });
     let written = plan.tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document, &plan.handler));
-    let loads: Vec<(usize, Load)> =
-        written.chain(edited).filter_map(|(task, document, handler)| Some((task, Load::of(document, handler)?))).collect();
+    let loads: Vec<(usize, Load)> = written
+        .chain(edited)
+        .filter_map(|(task, document, handler)| Some((task, Load::of(document, handler, plan.shape.workers as u64)?)))
+        .collect();
     let slowest = plan.faults.iter().map(|fault| if let FaultKind::HandlersSlow { times } = fault.kind { times } else { 1 }).max();
     let running_ms = loads.iter().map(|(_, load)| load.longest_ms).max().unwrap_or(0).saturating_mul(slowest.unwrap_or(1));
     let backoff_ms = loads.iter().map(|(_, load)| load.backoff_ms).max().unwrap_or(0);
@@ -217,6 +256,7 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
     let spoken_ms = spoken_ms(&plan.knobs);
     let slots = (plan.shape.workers as u64).saturating_mul(u64::from(plan.shape.slots)).max(1);
     let (mut longest_ms, mut work_ms, mut taken_per_mille) = (0, 0_u64, 0_u64);
+    let (mut in_groups_ms, mut in_group) = (0_u64, u64::MAX);
     for task in 0..plan.tasks.len() {
         let submissions = submissions(plan, task);
         let (mut most_ms, mut most_per_mille) = (0, 0);
@@ -226,18 +266,31 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
             longest_ms = attempt_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
             most_ms = attempt_ms.saturating_mul(backlog).max(most_ms);
             most_per_mille = load.slots_per_mille(spoken_ms).max(most_per_mille);
+            if let Some(most) = load.in_group {
+                // Two owners write what they say to each other, and read it from their inboxes.
+                let retries_per_mille = (load.attempts_per_mille / load.shards.max(1)).saturating_sub(1_000);
+                let waits_ms = load.backoff_ms.saturating_mul(retries_per_mille) / 1_000;
+                let one_ms = load.longest_ms.saturating_add(waits_ms).saturating_add(spoken_ms.saturating_mul(load.in_turn + 2));
+                in_groups_ms = one_ms.saturating_mul(backlog.div_ceil(load.shards.max(1))).saturating_add(in_groups_ms);
+                in_group = most.max(1).min(in_group);
+            }
         }
         work_ms = work_ms.saturating_add(most_ms);
         taken_per_mille = most_per_mille.saturating_add(taken_per_mille);
     }
     let left_per_mille =
         (slots.saturating_mul(1_000)).saturating_sub(taken_per_mille).max(slots.saturating_mul(1_000 - TAKEN_PER_MILLE_MAX));
-    longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille)
+    longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille).max(in_groups_ms / in_group)
 }
 
 /// What an attempt costs besides its handler: there and back, and a commit for each.
 fn spoken_ms(knobs: &Knobs) -> u64 {
-    knobs.network_ms.1.saturating_add(knobs.database_ms.1).saturating_mul(2)
+    knobs.network_ms.1.saturating_add(knobs.database_ms.1).saturating_add(lag_ms(knobs)).saturating_mul(2)
+}
+
+/// How long a commit waits for the replica.
+fn lag_ms(knobs: &Knobs) -> u64 {
+    if knobs.semi_synchronous { knobs.replica_lag_ms } else { 0 }
 }
 
 /// How many times a task is fired by hand.
@@ -253,6 +306,7 @@ fn submissions(plan: &Plan, task: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use punctual_core::time::Millis;
+    use serde_json::json;
 
     use super::*;
 
@@ -276,5 +330,64 @@ mod tests {
         assert_eq!(attempts_per_mille(&policies(45_000), &handler(200, false)), 1_960, "and of the others one in five fails");
         assert_eq!(attempts_per_mille(&policies(45_000), &handler(200, true)), 1_560, "which nothing follows");
         assert_eq!(attempts_per_mille(&policies(10_000), &handler(0, false)), 3_000, "all are too long");
+    }
+
+    fn handler(takes_ms: (u64, u64)) -> HandlerPlan {
+        HandlerPlan { takes_ms, fails_per_mille: 0, fails_for_good: false, obeys_after_ms: None, downstream: None }
+    }
+
+    fn task(more: serde_json::Value) -> TaskPlan {
+        let mut document = json!({"name": "a", "trigger": {"fixed_rate": "3s"}, "handler": {"name": "noop"}});
+        document.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        TaskPlan { document, handler: handler((10, 10)) }
+    }
+
+    fn load(more: serde_json::Value, workers: u64) -> Load {
+        Load::of(&task(more).document, &handler((10, 10)), workers).expect("a document that can be read")
+    }
+
+    #[test]
+    fn broadcasts_maps_and_nodes_count_with_all_that_they_are() {
+        assert_eq!(load(json!({"routing": {"strategy": "broadcast"}}), 3).shards, 3);
+        let map = load(json!({"map": {"list": {"handler": {"name": "noop"}}, "reduce": {"handler": {"name": "noop"}}, "parallel": 2}}), 3);
+        assert_eq!((map.shards, map.longest_ms), (8, 50), "a list, six items two at a time, and what reduces them");
+        let nodes = json!([{"name": "n0"}, {"name": "n1", "shards": 2}]);
+        assert_eq!(load(json!({"nodes": nodes, "routing": {"strategy": "broadcast"}}), 3).shards, 6);
+    }
+
+    #[test]
+    fn commits_that_wait_for_a_replica_make_a_world_smaller() {
+        let mut tasks = vec![task(json!({"nodes": (0..8).map(|node| json!({"name": format!("n{node}")})).collect::<Vec<_>>()}))];
+        let mut knobs = Knobs { network_ms: (1, 1), database_ms: (1, 1), replica_lag_ms: 1_000, ..Knobs::default() };
+        let mut shape = Shape { schedulers: 1, workers: 1, slots: 2, partitions: 1 };
+        balance(&mut tasks, &[], &mut knobs.clone(), &mut shape, false);
+        assert!(shape.slots > 2);
+        let mut shape = Shape { slots: 2, workers: 1, ..shape };
+        balance(&mut tasks, &[], &mut knobs, &mut shape, true);
+        let taken = Load::of(&tasks[0].document, &tasks[0].handler, 1).expect("it can be read").slots_per_mille(spoken_ms(&knobs));
+        assert!(knobs.replica_lag_ms < 1_000 && taken <= 2 * TAKEN_PER_MILLE_MAX, "{knobs:?}, {taken}");
+    }
+
+    #[test]
+    fn a_group_of_one_lets_its_tasks_go_one_after_the_other() {
+        let settles = |more: serde_json::Value| {
+            let tasks = (0..6).map(|_| TaskPlan { handler: handler((5_000, 5_000)), ..task(more.clone()) }).collect();
+            let shape = Shape { schedulers: 1, workers: 4, slots: 6, partitions: 1 };
+            let (calls, faults) = (Vec::new(), Vec::new());
+            let plan = Plan {
+                seed: 0,
+                shape,
+                knobs: Knobs::default(),
+                tasks,
+                calls,
+                faults,
+                heal_at_ms: 60_000,
+                horizon_ms: 60_000,
+                starts_at: 0,
+            };
+            settling_ms(&plan)
+        };
+        let grouped = json!({"group": "g", "group_limits": {"max_running": 1}});
+        assert!(settles(grouped) > settles(json!({})) + 5 * 5_000);
     }
 }

@@ -114,7 +114,7 @@ impl Profile {
 pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let families = families(seed, options);
     let mut shape = options.shape.unwrap_or_else(|| draw_shape(&mut Draw::new(seed, "swarm shape")));
-    let knobs = draw_knobs(&mut Draw::new(seed, "swarm knobs"), &families);
+    let mut knobs = draw_knobs(&mut Draw::new(seed, "swarm knobs"), &families);
     let mut tasks = match &options.workload {
         Some(tasks) => tasks.clone(),
         None => {
@@ -131,7 +131,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let mut calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
     if options.workload.is_none() {
         features::draw_pauses(seed, &mut tasks, &mut calls, heal_at_ms);
-        load::balance(&mut tasks, &calls, &knobs, &mut shape, options.shape.is_some());
+        load::balance(&mut tasks, &calls, &mut knobs, &mut shape, options.shape.is_some());
     }
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };
     let faults = faults::draw_faults(seed, &families, &ground);

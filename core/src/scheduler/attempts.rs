@@ -101,8 +101,9 @@ impl Scheduler {
         let worker = &mut self.workers.list[index];
         if worker.connection != Some(connection) {
             (worker.assigned, worker.account_from) = (0, 0);
-            (worker.returns, worker.full_until) = (0, Monotonic(0));
         }
+        // It may say so because it keeps a slot for this replica.
+        (worker.returns, worker.full_until) = (0, Monotonic(0));
         worker.life = hello.life;
         worker.connection = Some(connection);
         worker.slots = hello.slots as usize;

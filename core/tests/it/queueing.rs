@@ -303,3 +303,22 @@ fn slots_that_are_kept_for_a_band_take_no_turn_from_those_below() {
     desk.run(10_000);
     assert!(desk.starts_of("low").len() >= 10, "{:?}: the slot for all is shared by turns", desk.starts_of("low"));
 }
+
+#[test]
+fn a_worker_that_gives_account_is_tried_again_at_once() {
+    let mut desk = Desk::new();
+    desk.worker("w", 1);
+    let plain = desk.define(roomy("plain"));
+    desk.trigger(plain, 1);
+    for _ in 0..4 {
+        desk.give_back(&desk.starts.last().expect("it was given one").clone());
+        desk.run(4_000);
+    }
+    let before = desk.starts.len();
+    desk.give_back(&desk.starts[before - 1].clone());
+    desk.run(100);
+    assert_eq!(desk.starts.len(), before, "it was full a moment ago");
+    desk.worker("w", 1);
+    desk.run(10);
+    assert_eq!(desk.starts.len(), before + 1);
+}

@@ -165,3 +165,63 @@ fn what_an_attempt_writes_is_told_to_all_that_are_heard_while_it_runs() {
     worker.hears(ended);
     assert_eq!(worker.hears(wrote(instance, fence)), [], "it has ended");
 }
+
+fn assign(sequence: u64) -> Vec<ToWorker> {
+    vec![ToWorker::Assign(assignment(sequence))]
+}
+
+fn ended(sequence: u64) -> Event {
+    Event::Ended {
+        instance: InstanceId::new(PartitionId(0), sequence),
+        fence: Fence(sequence),
+        end: End::Succeeded,
+        code: None,
+        detail: None,
+        output: Output::default(),
+        result: None,
+        items: None,
+        retry_after: None,
+    }
+}
+
+/// One scheduler has filled all slots, and gives the next one as soon as one ends; another one is turned away since `turned_away_ms`.
+fn crowded(turned_away_ms: u64) -> Worker {
+    let mut worker = Worker::welcomed();
+    for sequence in 1..=4 {
+        assert_eq!(started(&worker.told(SCHEDULER, assign(sequence))), [sequence]);
+    }
+    assert!(started(&worker.told(ANOTHER, assign(11))).is_empty());
+    worker.now += Millis(turned_away_ms);
+    worker.told(SCHEDULER, vec![ToWorker::Alive]);
+    worker.told(ANOTHER, vec![ToWorker::Alive]);
+    worker
+}
+
+fn says_hello(commands: &[Command], to: ConnectionId) -> bool {
+    sent(commands, to).iter().any(|message| matches!(message, ToScheduler::Hello(_)))
+}
+
+#[test]
+fn a_slot_is_kept_for_the_scheduler_that_was_turned_away_for_long() {
+    let mut worker = crowded(5_000);
+    let commands = worker.hears(ended(1));
+    assert!(says_hello(&commands, ANOTHER) && !says_hello(&commands, SCHEDULER));
+    assert!(started(&worker.told(SCHEDULER, assign(5))).is_empty(), "it is not for the one that is there first each time");
+    assert_eq!(started(&worker.told(ANOTHER, assign(12))), [12]);
+    // It has had its own.
+    assert!(!says_hello(&worker.hears(ended(2)), ANOTHER));
+    assert_eq!(started(&worker.told(SCHEDULER, assign(6))), [6]);
+}
+
+#[test]
+fn no_slot_is_kept_for_one_that_was_just_turned_away_or_comes_no_more() {
+    let mut worker = crowded(4_000);
+    assert!(!says_hello(&worker.hears(ended(1)), ANOTHER));
+    assert_eq!(started(&worker.told(SCHEDULER, assign(5))), [5]);
+
+    let mut worker = crowded(5_000);
+    assert!(says_hello(&worker.hears(ended(1)), ANOTHER));
+    worker.now += Millis(3_000);
+    assert_eq!(started(&worker.told(SCHEDULER, assign(5))), [5], "it has not come for it");
+    assert!(!says_hello(&worker.hears(ended(2)), ANOTHER));
+}
