@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(load(json!({"routing": {"strategy": "broadcast"}}), 3).shards, 3);
         let map = load(json!({"map": {"list": {"handler": {"name": "noop"}}, "reduce": {"handler": {"name": "noop"}}, "parallel": 2}}), 3);
         assert_eq!((map.shards, map.longest_ms), (8, 50), "a list, six items two at a time, and what reduces them");
-        let nodes = json!([{"name": "n0"}, {"name": "n1", "shards": 2}]);
+        let nodes = json!([{"name": "n0"}, {"name": "n1"}]);
         assert_eq!(load(json!({"nodes": nodes, "routing": {"strategy": "broadcast"}}), 3).shards, 6);
     }
 

@@ -583,6 +583,7 @@ fn every_probe_is_hit() {
     sharded.run(5_000);
     // A blackout is passed by.
     crate::timetable::after_a_blackout();
+    crate::workers::a_slot_is_kept_for_the_scheduler_that_was_turned_away_for_long();
     // A replica that comes late is handed its share.
     let mut shared = World::new(4, 2, 1);
     shared.crash_replica(1);

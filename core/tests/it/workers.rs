@@ -202,7 +202,7 @@ fn says_hello(commands: &[Command], to: ConnectionId) -> bool {
 }
 
 #[test]
-fn a_slot_is_kept_for_the_scheduler_that_was_turned_away_for_long() {
+pub(crate) fn a_slot_is_kept_for_the_scheduler_that_was_turned_away_for_long() {
     let mut worker = crowded(5_000);
     let commands = worker.hears(ended(1));
     assert!(says_hello(&commands, ANOTHER) && !says_hello(&commands, SCHEDULER));

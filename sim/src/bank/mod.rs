@@ -107,9 +107,9 @@ use Flaw::{Core, Store};
 /// The bank.
 pub const BANK: &[Row] = &[
     row(Core(Guard::FenceOnResult), &["fence.monotone"]).known(10007),
-    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(18),
+    row(Core(Guard::FenceOnProgress), &["state.begun"]).aimed(Aim::SlowMessages).known(11),
     row(Core(Guard::SpeakAfterCommit), &["speak.after_commit"]).known(1),
-    row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(6),
+    row(Core(Guard::UnknownCommitReloads), &["speak.after_commit"]).known(1),
     row(Core(Guard::RefusedCommitReloads), &["speak.after_commit"])
         .with(&[Core(Guard::LeaseTrusted)])
         .aimed(Aim::PausedOwners)
@@ -124,18 +124,18 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
     row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(3),
-    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(12),
+    row(Core(Guard::AccountCoversAssignment), &["effect.once"]),
     row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(0),
     row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
     row(Core(Guard::BackoffCapped), &["retry.bounded"]).known(10005),
-    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(10003),
-    row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]).known(10001),
-    row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock).known(10007),
+    row(Core(Guard::UnknownCommitNotRepeated), &["lease.exclusive"]).with(&[Store(StoreGuard::CommitsInOrder)]).known(1),
+    row(Core(Guard::CancelKeptUntilEnd), &["inbox.once"]),
+    row(Core(Guard::StepBackMovesNoCursor), &["fire.accounted"]).in_profile(Profile::DatabaseClock),
     row(Core(Guard::RateLimit), &["rate.held"]).known(50),
     row(Core(Guard::PartsUnderstood), &["route.fits"]).aimed(Aim::OldWorkers).known(1),
     row(Core(Guard::GroupLimit), &["group.held"]).known(11),
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
-    row(Core(Guard::PauseHolds), &["pause.held"]),
+    row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)
