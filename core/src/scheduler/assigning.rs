@@ -205,17 +205,17 @@ impl Scheduler {
             self.ready.passed_over();
             return true;
         };
-        if live.is_to_be_broadcast() {
+        let (task, is_to_be_broadcast) = (live.row.task, live.is_to_be_broadcast());
+        if self.is_held_by_pause(id) {
+            return true;
+        }
+        if is_to_be_broadcast {
             let eligible = std::mem::take(&mut self.routes[route.0].eligible);
             let is_divided = self.broadcast(id, &eligible);
             self.routes[route.0].eligible = eligible;
             round.has_new_routes |= is_divided;
             round.assigned += usize::from(is_divided);
             return is_divided;
-        }
-        let task = live.row.task;
-        if self.is_held_by_pause(id) {
-            return true;
         }
         let limit = self.rate_of(task);
         if limit.is_some_and(|limit| self.is_throttled(task, id.partition(), limit)) {

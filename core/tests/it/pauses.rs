@@ -6,6 +6,7 @@ use punctual_core::definition::{MisfireAction, Sharding, TaskDefinition, Trigger
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
 use punctual_core::protocol::End;
+use punctual_core::routing::{Routing, Strategy};
 use punctual_core::time::Millis;
 use punctual_sim::tabletop::{PauseTarget, Run, World, every, minutely, task};
 
@@ -226,6 +227,25 @@ fn a_pause_holds_shards() {
     world.remove("a");
     world.run(20 * SECOND);
     assert_eq!(world.starts("a").len(), 6);
+    world.assert_sound();
+}
+
+/// What is for all workers is divided among those that are there when the pause is over.
+#[test]
+fn a_pause_holds_what_is_to_be_broadcast() {
+    let mut world = World::settled(1);
+    let mut definition = task("a", Trigger::Manual);
+    definition.routing = Some(Arc::new(Routing { strategy: Strategy::Broadcast, ..Routing::default() }));
+    world.define(definition);
+    world.set_pause(&of_task("a"), true);
+    world.trigger("a", None);
+    world.run(10 * SECOND);
+    assert_eq!(world.states("a"), [State::Created]);
+    world.add_worker();
+    world.run(SECOND);
+    world.set_pause(&of_task("a"), false);
+    world.run(10 * SECOND);
+    assert_eq!(world.states("a"), [State::Succeeded; 3]);
     world.assert_sound();
 }
 
