@@ -685,25 +685,6 @@ impl Default for CircuitBreaker {
     }
 }
 
-/// Brings what may be said of a handler in several ways into one.
-pub(crate) fn normalise_handler(handler: &mut Handler) {
-    match handler {
-        Handler::Command(config) => {
-            config.success_codes.sort_unstable();
-            config.success_codes.dedup();
-        }
-        Handler::Http(config) => {
-            config.success_statuses.sort();
-            config.success_statuses.dedup();
-        }
-        Handler::Custom(custom) => {
-            custom.config.sort_keys();
-            custom.config.values_mut().for_each(serde_json::Value::sort_all_objects);
-        }
-        Handler::None => {}
-    }
-}
-
 /// The same of retries.
 pub(crate) fn normalise_retry(retry: &mut Retry) {
     if retry.backoff == Backoff::Exponential && retry.factor == Some(Factor::DEFAULT) {
@@ -815,6 +796,7 @@ impl Default for Timeout {
 }
 
 impl Handler {
+    /// Brings what may be said in several ways into one.
     pub(crate) fn normalise(&mut self) {
         match self {
             Handler::Command(config) => {

@@ -18,10 +18,7 @@ use crate::handler::{CommandConfig, HttpConfig};
 use crate::node::{Kind, Node};
 use crate::problem::{Code, FieldPath, Finding, Step, quoted};
 use crate::read::Cursor;
-use crate::spec::{
-    CircuitBreaker, CustomHandler, Handler, Priority, Retry, Routing, Shards, TaskSpec, Timeout, Trigger, normalise_handler,
-    normalise_retry,
-};
+use crate::spec::{CircuitBreaker, CustomHandler, Handler, Priority, Retry, Routing, Shards, TaskSpec, Timeout, Trigger, normalise_retry};
 use crate::task::{names, put};
 use crate::timing::Timing;
 use crate::zones::Zones;
@@ -286,7 +283,7 @@ impl WorkflowNode {
 
     /// Brings what may be said in several ways into one.
     pub(crate) fn normalise(&mut self) {
-        self.handler.iter_mut().for_each(normalise_handler);
+        self.handler.iter_mut().for_each(Handler::normalise);
         self.retry.iter_mut().for_each(normalise_retry);
     }
 
