@@ -130,6 +130,13 @@ impl ReadyQueue {
         Some(place)
     }
 
+    /// Puts back what was just taken: it stays where it was.
+    pub fn put_back(&mut self, route: RouteId, band: Band, place: Place) {
+        self.routes[route.0].bands[band.index()].push(Reverse(place));
+        self.occupied.insert(route);
+        self.len += 1;
+    }
+
     /// One of those that wait wants no worker any more; it is still handed out. True when they are so many that it is time for a
     /// [`retain`](Self::retain).
     pub fn forget_one(&mut self) -> bool {

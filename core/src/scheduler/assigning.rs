@@ -183,12 +183,14 @@ impl Scheduler {
             let first_of = |id: RouteId| self.ready.first(id, band).map(|place| Reverse((place, id)));
             let mut firsts: BinaryHeap<_> =
                 self.ready.occupied().filter(|id| self.routes[id.0].is_open[band.index()]).filter_map(first_of).collect();
-            while let Some(Reverse((place, route))) = firsts.pop() {
+            while let Some(Reverse((_, route))) = firsts.pop() {
+                // It is taken out first: what it leads to may stand before it in the same route.
+                let Some(place) = self.ready.pop(route, band) else { continue };
                 if !self.serve(route, band, place, &mut round) {
                     // Nobody has room for what waits there.
+                    self.ready.put_back(route, band, place);
                     continue;
                 }
-                self.ready.pop(route, band);
                 if let Some(next) = self.ready.first(route, band) {
                     firsts.push(Reverse((next, route)));
                 }

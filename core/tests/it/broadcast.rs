@@ -66,6 +66,34 @@ fn it_is_for_those_that_may_have_it_with_room_or_without() {
     assert_eq!(desk.workers_of("all"), ["free", "full"]);
 }
 
+/// Its shard for a worker stands before one that has waited there for longer: both are served.
+#[test]
+fn shards_that_go_first_push_nobody_out() {
+    let mut desk = Desk::new();
+    let plain = desk.define(roomy("plain"));
+    let patient = desk.define(broadcast(roomy("patient")));
+    let hasty = desk.define(broadcast(TaskDefinition { level: 9, ..roomy("hasty") }));
+    desk.worker("one", 1);
+    desk.trigger(plain, 1);
+    desk.worker("two", 1);
+    desk.trigger(patient, 1);
+    desk.run(10);
+    assert_eq!((desk.workers_of("plain"), desk.workers_of("patient")), (vec!["one"], vec!["two"]));
+    desk.trigger(hasty, 1);
+    desk.run(10);
+    assert_eq!(desk.states(hasty), [State::Created], "there is no room, and it is not divided yet");
+    let mut ended = 0;
+    while let Some(start) = desk.starts.get(ended).cloned() {
+        desk.end(&start);
+        desk.run(10);
+        ended += 1;
+    }
+    for (task, name) in [(patient, "patient"), (hasty, "hasty")] {
+        assert_eq!(desk.workers_of(name).len(), 2, "{name} has run on both");
+        assert!(desk.states(task).iter().all(|state| *state == State::Succeeded), "{:?}", desk.states(task));
+    }
+}
+
 #[test]
 fn while_there_is_nobody_it_waits_undivided_and_says_so() {
     let mut desk = Desk::new();
