@@ -394,7 +394,10 @@ impl Scheduler {
                 reason
             }
         };
-        for held in held {
+        // What rests on partitions that the batch has nothing of rests on commits that went through before.
+        let (in_doubt, sound): (Vec<_>, Vec<_>) = held.into_iter().partition(|held| partitions.contains(&held.partition()));
+        self.release(sound);
+        for held in in_doubt {
             if let Held::Assign(instance, ..) = held {
                 self.workers.release(instance);
             }

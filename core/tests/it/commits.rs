@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use punctual_core::batch::{Batch, CommitOutcome, Snapshot, TaskRecord};
-use punctual_core::definition::Trigger;
-use punctual_core::ids::{Epoch, InboxId, PartitionId, ReplicaId, TaskId, Version};
+use punctual_core::definition::{Handler, Map, TaskDefinition, Trigger};
+use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{InboxEntry, Request, Submission};
+use punctual_core::instance::{InstanceRow, Links, MapPhase, MapProgress, State};
 use punctual_core::scheduler::{Alert, Command, Config, Event, Scheduler};
 use punctual_core::time::{Millis, Monotonic, Now, Timestamp};
 use punctual_sim::tabletop::{START, task};
+
+use crate::odd_input;
 
 const PARTITIONS: u16 = 6;
 
@@ -21,6 +24,8 @@ struct Desk {
     entries: u64,
     under_way: Vec<Arc<Batch>>,
     reading: bool,
+    /// Firings whose next items were asked for.
+    read_items: Vec<InstanceId>,
     inbox: Vec<InboxEntry>,
     reloaded: BTreeSet<PartitionId>,
     /// Commits of each partition that were confirmed.
@@ -32,12 +37,18 @@ impl Desk {
         let replica = ReplicaId(Arc::from("s"));
         let config = Config { replica, partitions: PARTITIONS, commits_at_once, misfire_threshold: Millis(5_000) };
         let confirmed = vec![0; usize::from(PARTITIONS)];
-        let scheduler = Scheduler::new(config, now(0));
-        let (under_way, inbox, reloaded) = (Vec::new(), Vec::new(), BTreeSet::new());
-        let mut desk = Desk { scheduler, time: 0, entries: 0, under_way, reading: false, inbox, reloaded, confirmed };
+        let mut desk = Desk {
+            scheduler: Scheduler::new(config, now(0)),
+            time: 0,
+            entries: 0,
+            under_way: Vec::new(),
+            reading: false,
+            read_items: Vec::new(),
+            inbox: Vec::new(),
+            reloaded: BTreeSet::new(),
+            confirmed,
+        };
         for partition in (0..PARTITIONS).map(PartitionId) {
-            let epoch = Epoch(1);
-            desk.tell(Event::LeaseGranted { partition, epoch, commit_seq: 0, sequence: 0, requested_at: Monotonic(0) });
             let record = TaskRecord {
                 task: TaskId(u64::from(partition.0)),
                 version: Version(1),
@@ -45,9 +56,15 @@ impl Desk {
                 next_fire: None,
                 fired_until: None,
             };
-            desk.tell(Event::SnapshotLoaded { partition, epoch, snapshot: Snapshot { tasks: vec![record], ..Snapshot::default() } });
+            desk.load(partition, Snapshot { tasks: vec![record], ..Snapshot::default() });
         }
         desk
+    }
+
+    fn load(&mut self, partition: PartitionId, snapshot: Snapshot) {
+        let (epoch, commit_seq) = (Epoch(self.time), self.confirmed[usize::from(partition.0)]);
+        self.tell(Event::LeaseGranted { partition, epoch, commit_seq, sequence: 0, requested_at: Monotonic(0) });
+        self.tell(Event::SnapshotLoaded { partition, epoch, snapshot });
     }
 
     fn tell(&mut self, event: Event) {
@@ -57,6 +74,7 @@ impl Desk {
             match command {
                 Command::Commit(batch) => self.commit_begins(batch),
                 Command::ReadInbox { .. } => self.reading = true,
+                Command::ReadItems { whole, .. } => self.read_items.push(whole),
                 Command::Alert(Alert::PartitionReloaded { partition, .. }) => {
                     self.reloaded.insert(partition);
                 }
@@ -122,6 +140,34 @@ fn partitions_of_different_lanes_do_not_wait_for_each_other() {
     assert_eq!(desk.under_way.len(), 1);
     desk.finish(0, true);
     assert_eq!(desk.under_way[0].leases[0].partition, PartitionId(2));
+}
+
+/// A new owner wants the next items of a firing, which rests on nothing that it has to write. The batch that is handed out then is another
+/// partition's.
+#[test]
+fn doubt_about_a_commit_loses_no_reading_of_another_partition() {
+    let handler = Handler { name: Arc::from("command"), config: Arc::from("{}") };
+    let definition = Arc::new(TaskDefinition {
+        map: Some(Arc::new(Map { list: handler, reduce: None, parallel: 1 })),
+        ..task("mapped", Trigger::Manual)
+    });
+    let whole = InstanceId::new(PartitionId(1), 1);
+    let map = Some(Box::new(MapProgress { phase: MapPhase::Items, made: 1, result_bytes: 0 }));
+    let links = Some(Box::new(Links { shards: 2, map, ..Links::default() }));
+    let row = InstanceRow { task: TaskId(1), links, ..odd_input::row(whole, State::Running) };
+    let record =
+        TaskRecord { task: TaskId(1), version: Version(1), definition: definition.clone(), next_fire: None, fired_until: None };
+    let mut desk = Desk::new(1);
+    desk.trigger(1);
+    desk.finish(0, false);
+    desk.trigger(0);
+    desk.trigger(0);
+    desk.load(PartitionId(1), Snapshot { tasks: vec![record], instances: vec![(row, definition)], ..Snapshot::default() });
+    desk.finish(0, true);
+    assert!(desk.read_items.is_empty(), "it waits for the batch that it was put behind");
+    assert_eq!(desk.under_way[0].leases.iter().map(|lease| lease.partition).collect::<Vec<_>>(), [PartitionId(0)]);
+    desk.finish(0, false);
+    assert_eq!(desk.read_items, [whole]);
 }
 
 proptest! {

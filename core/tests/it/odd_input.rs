@@ -103,7 +103,7 @@ fn a_trigger_of_a_task_that_nobody_knows_is_on_record() {
     assert!(!world.data().occurrences.is_empty());
 }
 
-fn row(id: InstanceId, state: State) -> InstanceRow {
+pub(crate) fn row(id: InstanceId, state: State) -> InstanceRow {
     let first = Transition {
         from: None,
         to: state,
