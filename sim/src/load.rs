@@ -1,5 +1,8 @@
 //! How much work a plan's tasks are, and how long a world that has healed needs to settle.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use punctual_core::cron::Series;
 use punctual_core::definition::{Blocking, Policies, Sharding, TaskDefinition, TimeoutAction, Trigger};
 use punctual_core::limits;
@@ -23,14 +26,18 @@ const SLOTS_MAX: u32 = 6;
 const WORKERS_MAX: usize = 4;
 
 /// The work that a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Load {
     /// Into how many instances a firing is divided; all counts below are of those.
     shards: u64,
     /// How many of those have to wait for each other.
     in_turn: u64,
-    /// How many instances of its group may be in progress, all tasks together.
-    in_group: Option<u64>,
+    /// Its group, where that has a limit, and how many of its instances may be in progress, all tasks together.
+    in_group: Option<(Arc<str>, u64)>,
+    /// What it shares a breaker over, and for how long that is open, where its attempts may fail.
+    behind_breaker: Option<(Arc<str>, u64)>,
+    /// Whether it has an instance for each worker, which waits for that one's slots.
+    is_for_workers: bool,
     /// From fire to fire; `None`: it does not fire by itself again.
     interval_ms: Option<u64>,
     /// From a call to the fire that it makes.
@@ -59,10 +66,13 @@ impl Load {
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
         let in_turn = in_turn(&definition);
+        let may_fail = handler.fails_per_mille > 0 || too_long_per_mille(policies, handler) > 0;
         Some(Load {
             shards,
             in_turn,
-            in_group: policies.group.and_then(|group| group.max_running).map(u64::from),
+            in_group: definition.group.clone().zip(policies.group.and_then(|group| group.max_running).map(u64::from)),
+            behind_breaker: definition.downstream.clone().filter(|_| may_fail).map(|label| (label, policies.breaker.open.0)),
+            is_for_workers: definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast),
             interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1).saturating_mul(in_turn)),
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1).saturating_mul(in_turn),
@@ -82,6 +92,21 @@ impl Load {
         let Some(interval_ms) = self.interval_ms else { return 0 };
         let instance = self.usual_ms.saturating_add(spoken_ms).saturating_mul(self.attempts_per_mille);
         (instance / interval_ms.max(1)).min(self.max_running.saturating_mul(1_000))
+    }
+
+    /// How long one instance of its group is in progress, where shards that are for one worker wait so long for that one.
+    fn in_group_ms(&self, for_worker_ms: u64, spoken_ms: u64) -> u64 {
+        // Two owners write what they say to each other, and read it from their inboxes.
+        let retries_per_mille = (self.attempts_per_mille / self.shards.max(1)).saturating_sub(1_000);
+        let waits_ms = self.backoff_ms.saturating_mul(retries_per_mille) / 1_000;
+        let for_worker_ms = if self.is_for_workers { for_worker_ms } else { 0 };
+        self.longest_ms.saturating_add(waits_ms).saturating_add(for_worker_ms).saturating_add(spoken_ms.saturating_mul(self.in_turn + 2))
+    }
+
+    /// How long one firing keeps its downstream, where that is tried by one attempt at a time.
+    fn behind_breaker_ms(&self, open_ms: u64, spoken_ms: u64) -> u64 {
+        let attempt_ms = (self.longest_ms / self.in_turn.max(1)).saturating_add(open_ms).saturating_add(spoken_ms);
+        attempt_ms.saturating_mul(self.attempts_per_mille) / 1_000
     }
 
     /// Instances that there may be when the world heals, where so many were submitted by hand and this much time has passed.
@@ -192,7 +217,7 @@ pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape:
     loop {
         let slots = shape.workers as u64 * u64::from(shape.slots);
         if taken.iter().sum::<u64>() <= slots * TAKEN_PER_MILLE_MAX {
-            return;
+            break;
         }
         if !is_fixed && shape.slots < SLOTS_MAX {
             shape.slots += 1;
@@ -203,7 +228,7 @@ pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape:
             taken = of_all(tasks, knobs, shape.workers);
             continue;
         }
-        let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { return };
+        let Some(heaviest) = (0..tasks.len()).rev().max_by_key(|&task| taken[task]).filter(|&task| taken[task] > 0) else { break };
         let (low, high) = tasks[heaviest].handler.takes_ms;
         if high < lag_ms(knobs) {
             knobs.replica_lag_ms /= 2;
@@ -212,23 +237,70 @@ pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape:
             tasks[heaviest].handler.takes_ms = (low / 2, high / 2);
             taken[heaviest] = slots_of(tasks, heaviest, knobs, shape.workers);
         } else {
-            return;
+            break;
         }
     }
+    let_through(tasks, calls, knobs, shape);
+}
+
+/// The work of each task, and of each that it is edited to.
+fn loads(tasks: &[TaskPlan], calls: &[Call], workers: u64) -> Vec<(usize, Load)> {
+    let edited = calls.iter().filter_map(|call| match &call.what {
+        CallKind::Edit { task, document } => tasks.get(*task).map(|plan| (*task, document, &plan.handler)),
+        _ => None,
+    });
+    let written = tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document, &plan.handler));
+    written.chain(edited).filter_map(|(task, document, handler)| Some((task, Load::of(document, handler, workers)?))).collect()
+}
+
+/// Shortens handlers until what groups and breakers let through one after the other keeps up with what fires, however many slots there are.
+fn let_through(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &Shape) {
+    while let Some(place) = held_up_by(&loads(tasks, calls, shape.workers as u64), knobs, shape) {
+        let (low, high) = tasks[place].handler.takes_ms;
+        if high == 0 {
+            return;
+        }
+        tasks[place].handler.takes_ms = (low / 2, high / 2);
+    }
+}
+
+/// The task for whose handler a group or a downstream waits longest that does not keep up with what fires.
+fn held_up_by(loads: &[(usize, Load)], knobs: &Knobs, shape: &Shape) -> Option<usize> {
+    let (spoken_ms, for_worker_ms) = (spoken_ms(knobs), for_worker_ms(loads, shape));
+    let longest = |of: &dyn Fn(&Load) -> bool| {
+        let among = loads.iter().filter(|(_, load)| of(load));
+        among.max_by_key(|(place, load)| (load.longest_ms / load.in_turn.max(1), std::cmp::Reverse(*place))).map(|(place, _)| *place)
+    };
+    // Of a task that is edited the heaviest version counts.
+    let taken_per_mille = |busy_ms: &dyn Fn(&Load) -> Option<u64>| {
+        let mut of_tasks = BTreeMap::<usize, u64>::new();
+        for (place, load) in loads {
+            let (Some(busy_ms), Some(interval_ms)) = (busy_ms(load), load.interval_ms) else { continue };
+            let taken = of_tasks.entry(*place).or_default();
+            *taken = busy_ms.saturating_mul(1_000).checked_div(interval_ms).unwrap_or(u64::MAX).max(*taken);
+        }
+        of_tasks.into_values().fold(0, u64::saturating_add)
+    };
+    for (group, most) in loads.iter().filter_map(|(_, load)| load.in_group.as_ref()) {
+        let is_in = |load: &Load| load.in_group.as_ref().is_some_and(|(other, _)| other == group);
+        if taken_per_mille(&|load| is_in(load).then(|| load.in_group_ms(for_worker_ms, spoken_ms))) > most * TAKEN_PER_MILLE_MAX {
+            let waits_for_all = loads.iter().any(|(_, load)| is_in(load) && load.is_for_workers);
+            return longest(&|load| waits_for_all || is_in(load));
+        }
+    }
+    for (label, _) in loads.iter().filter_map(|(_, load)| load.behind_breaker.as_ref()) {
+        let open_ms = |load: &Load| load.behind_breaker.as_ref().filter(|(other, _)| other == label).map(|(_, open_ms)| *open_ms);
+        if taken_per_mille(&|load| open_ms(load).map(|open_ms| load.behind_breaker_ms(open_ms, spoken_ms))) > TAKEN_PER_MILLE_MAX {
+            return longest(&|load| open_ms(load).is_some());
+        }
+    }
+    None
 }
 
 /// How long after its healing the plan's world needs until everything is as if nothing had been, and its rate has been seen: what runs
 /// ends, leases of the dead run out, retries come due, what queued up is worked off, then the time in which the rate is judged.
 pub fn settling_ms(plan: &Plan) -> u64 {
-    let edited = plan.calls.iter().filter_map(|call| match &call.what {
-        CallKind::Edit { task, document } => plan.tasks.get(*task).map(|plan| (*task, document, &plan.handler)),
-        _ => None,
-    });
-    let written = plan.tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document, &plan.handler));
-    let loads: Vec<(usize, Load)> = written
-        .chain(edited)
-        .filter_map(|(task, document, handler)| Some((task, Load::of(document, handler, plan.shape.workers as u64)?)))
-        .collect();
+    let loads = loads(&plan.tasks, &plan.calls, plan.shape.workers as u64);
     let slowest = plan.faults.iter().map(|fault| if let FaultKind::HandlersSlow { times } = fault.kind { times } else { 1 }).max();
     let running_ms = loads.iter().map(|(_, load)| load.longest_ms).max().unwrap_or(0).saturating_mul(slowest.unwrap_or(1));
     let backoff_ms = loads.iter().map(|(_, load)| load.backoff_ms).max().unwrap_or(0);
@@ -256,7 +328,8 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
     let spoken_ms = spoken_ms(&plan.knobs);
     let slots = (plan.shape.workers as u64).saturating_mul(u64::from(plan.shape.slots)).max(1);
     let (mut longest_ms, mut work_ms, mut taken_per_mille) = (0, 0_u64, 0_u64);
-    let (mut in_groups_ms, mut in_group) = (0_u64, u64::MAX);
+    let (mut in_groups_ms, mut in_group, mut behind_breaker_ms) = (0_u64, u64::MAX, 0_u64);
+    let for_worker_ms = for_worker_ms(loads, &plan.shape);
     for task in 0..plan.tasks.len() {
         let submissions = submissions(plan, task);
         let (mut most_ms, mut most_per_mille) = (0, 0);
@@ -266,13 +339,13 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
             longest_ms = attempt_ms.saturating_mul(backlog.div_ceil(load.max_running.min(slots))).max(longest_ms);
             most_ms = attempt_ms.saturating_mul(backlog).max(most_ms);
             most_per_mille = load.slots_per_mille(spoken_ms).max(most_per_mille);
-            if let Some(most) = load.in_group {
-                // Two owners write what they say to each other, and read it from their inboxes.
-                let retries_per_mille = (load.attempts_per_mille / load.shards.max(1)).saturating_sub(1_000);
-                let waits_ms = load.backoff_ms.saturating_mul(retries_per_mille) / 1_000;
-                let one_ms = load.longest_ms.saturating_add(waits_ms).saturating_add(spoken_ms.saturating_mul(load.in_turn + 2));
-                in_groups_ms = one_ms.saturating_mul(backlog.div_ceil(load.shards.max(1))).saturating_add(in_groups_ms);
+            let firings = backlog.div_ceil(load.shards.max(1));
+            if let Some((_, most)) = load.in_group {
+                in_groups_ms = load.in_group_ms(for_worker_ms, spoken_ms).saturating_mul(firings).saturating_add(in_groups_ms);
                 in_group = most.max(1).min(in_group);
+            }
+            if let Some((_, open_ms)) = load.behind_breaker {
+                behind_breaker_ms = load.behind_breaker_ms(open_ms, spoken_ms).saturating_mul(firings).saturating_add(behind_breaker_ms);
             }
         }
         work_ms = work_ms.saturating_add(most_ms);
@@ -280,7 +353,12 @@ fn backlog_ms(plan: &Plan, loads: &[(usize, Load)]) -> u64 {
     }
     let left_per_mille =
         (slots.saturating_mul(1_000)).saturating_sub(taken_per_mille).max(slots.saturating_mul(1_000 - TAKEN_PER_MILLE_MAX));
-    longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille).max(in_groups_ms / in_group)
+    longest_ms.max(work_ms.saturating_mul(1_000) / left_per_mille).max(in_groups_ms / in_group).max(behind_breaker_ms)
+}
+
+/// How long a shard that is for one worker waits for a slot there.
+fn for_worker_ms(loads: &[(usize, Load)], shape: &Shape) -> u64 {
+    loads.iter().map(|(_, load)| load.longest_ms / load.in_turn.max(1)).max().unwrap_or(0) / u64::from(shape.slots.max(1))
 }
 
 /// What an attempt costs besides its handler: there and back, and a commit for each.
@@ -389,5 +467,30 @@ mod tests {
         };
         let grouped = json!({"group": "g", "group_limits": {"max_running": 1}});
         assert!(settles(grouped) > settles(json!({})) + 5 * 5_000);
+    }
+
+    /// A handler that is longer than its task's time, four times over for each minute, behind a breaker that lets one through at a time.
+    #[test]
+    fn what_a_breaker_or_a_group_lets_through_keeps_up_with_what_fires() {
+        let shape = |slots| Shape { schedulers: 1, workers: 3, slots, partitions: 1 };
+        let balanced = |more: serde_json::Value, long: serde_json::Value, slots| {
+            let long = TaskPlan { handler: handler((30_000, 40_000)), ..task(long) };
+            let mut tasks = [task(more), long];
+            balance(&mut tasks, &[], &mut Knobs::default(), &mut shape(slots), true);
+            tasks[1].handler.takes_ms.1
+        };
+        let tries_again = json!({"trigger": {"cron": "* * * * *"}, "timeout": {"after": "25s"}, "retry": {"max_attempts": 4}});
+        let behind_breaker = |downstream: serde_json::Value| {
+            let mut document = tries_again.clone();
+            document["downstream"] = downstream;
+            balanced(json!({}), document, 6)
+        };
+        assert_eq!(behind_breaker(json!(null)), 40_000, "there are slots enough");
+        assert!(behind_breaker(json!("mail")) <= 25_000);
+        let rare = json!({"trigger": {"cron": "0 0 * * *"}});
+        let broadcast = |max_running: u32| json!({"routing": {"strategy": "broadcast"}, "trigger": {"fixed_rate": "30s"}, "group": "g", "group_limits": {"max_running": max_running}});
+        assert_eq!(balanced(broadcast(9), rare.clone(), 6), 40_000);
+        assert_eq!(balanced(broadcast(1), rare.clone(), 6), 40_000);
+        assert!(balanced(broadcast(1), rare, 1) <= 20_000, "it waits for each worker's only slot");
     }
 }

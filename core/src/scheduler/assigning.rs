@@ -135,11 +135,15 @@ impl Scheduler {
     fn look_for_workers(&mut self) {
         let now = self.now.monotonic;
         let Scheduler { ready, routes, workers, commands, .. } = self;
+        workers.awaited.clear();
         for id in ready.occupied() {
             let route = &mut routes[id.0];
             if route.generation != Some(workers.generation) {
                 route.find_workers(workers, ready.needs(id));
                 route.nobody_since = route.nobody.map(|_| route.nobody_since.unwrap_or(now));
+            }
+            if ready.needs(id).worker.is_some() {
+                workers.awaited.extend(&route.eligible);
             }
             let waits = ready.waiting(id);
             let is_shut_out =
@@ -332,9 +336,11 @@ impl Route {
         let in_turn = with_room.clone().filter(|index| worker(index).allows(band));
         let strategy = live.definition.routing.as_ref().map_or(&Strategy::LeastLoaded, |routing| &routing.strategy);
         let chosen = match strategy {
-            Strategy::LeastLoaded | Strategy::Pinned(_) | Strategy::Broadcast => {
-                in_turn.max_by_key(|index| (worker(index).room(band), Reverse(*index)))
-            }
+            Strategy::LeastLoaded | Strategy::Pinned(_) | Strategy::Broadcast => in_turn.max_by_key(|index| {
+                let room = worker(index).room(band);
+                // The last slot is left to what can go nowhere else.
+                (room > 1 || !workers.awaited.contains(index), room, Reverse(*index))
+            }),
             Strategy::RoundRobin => in_turn.min_by_key(|index| (Some(*index) <= self.last, *index)),
             Strategy::Random => {
                 let in_turn: Vec<_> = in_turn.collect();

@@ -24,6 +24,8 @@ pub(super) struct Workers {
     free: Vec<usize>,
     /// When to ask for accounts once more.
     pub(super) account_again_at: Option<Monotonic>,
+    /// Those that something waits for which nobody else may have.
+    pub(super) awaited: Vec<usize>,
     /// Counts the changes of who is there and what they have to offer.
     pub(super) generation: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::definition::{TaskDefinition, Trigger};
+use punctual_core::definition::{Band, Blocking, ConcurrencyPolicy, TaskDefinition, Trigger};
 use punctual_core::instance::{Cause, InstanceRow, Part, State};
 use punctual_core::limits::BROADCAST_WORKERS_MAX;
 use punctual_core::protocol::ToScheduler;
@@ -92,6 +92,28 @@ fn shards_that_go_first_push_nobody_out() {
         assert_eq!(desk.workers_of(name).len(), 2, "{name} has run on both");
         assert!(desk.states(task).iter().all(|state| *state == State::Succeeded), "{:?}", desk.states(task));
     }
+}
+
+/// However urgent it is: there is another slot.
+#[test]
+fn what_can_go_elsewhere_leaves_the_last_slot_to_a_shard() {
+    let mut desk = Desk::new();
+    let mut urgent = TaskDefinition { band: Band::Urgent, ..roomy("urgent") };
+    Arc::make_mut(&mut urgent.policies).concurrency = ConcurrencyPolicy { max_running: 1, blocking: Blocking::Queue { max_queue: 1 } };
+    let urgent = desk.define(urgent);
+    let all = desk.define(broadcast(roomy("all")));
+    desk.worker("first", 1);
+    desk.trigger(urgent, 2);
+    desk.worker("second", 1);
+    desk.trigger(all, 1);
+    desk.run(10);
+    let [busy, shard] = [0, 1].map(|nth| desk.starts[nth].clone());
+    assert_eq!((&*busy.worker, &*shard.worker), ("first", "second"));
+    desk.end(&shard);
+    // Its slot is free now, and the next urgent one is ready.
+    desk.end(&busy);
+    desk.run(10);
+    assert_eq!((desk.workers_of("urgent"), desk.workers_of("all")), (vec!["first", "second"], vec!["second", "first"]));
 }
 
 #[test]

@@ -155,8 +155,7 @@ fn doubt_about_a_commit_loses_no_reading_of_another_partition() {
     let map = Some(Box::new(MapProgress { phase: MapPhase::Items, made: 1, result_bytes: 0 }));
     let links = Some(Box::new(Links { shards: 2, map, ..Links::default() }));
     let row = InstanceRow { task: TaskId(1), links, ..odd_input::row(whole, State::Running) };
-    let record =
-        TaskRecord { task: TaskId(1), version: Version(1), definition: definition.clone(), next_fire: None, fired_until: None };
+    let record = TaskRecord { task: TaskId(1), version: Version(1), definition: definition.clone(), next_fire: None, fired_until: None };
     let mut desk = Desk::new(1);
     desk.trigger(1);
     desk.finish(0, false);
