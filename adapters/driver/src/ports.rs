@@ -405,7 +405,7 @@ pub struct Fired {
 }
 
 /// A task and how it stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskView {
     /// Its id.
     pub task: TaskId,
@@ -644,6 +644,9 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// All tasks that were not removed, by name; `after` is the last name of the page before.
     fn tasks(&self, after: Option<Arc<str>>, limit: usize) -> impl Future<Output = Result<Vec<TaskView>, StoreError>> + Send;
+
+    /// One task as it is now, also a removed one.
+    fn task_now(&self, name: Arc<str>) -> impl Future<Output = Result<Option<TaskView>, StoreError>> + Send;
 
     /// One task, also a removed one, with all its versions, newest first.
     fn task(&self, name: Arc<str>) -> impl Future<Output = Result<Option<(TaskView, Vec<VersionView>)>, StoreError>> + Send;

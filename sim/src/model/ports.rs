@@ -316,6 +316,10 @@ impl Catalog for ModelStore {
         Ok(self.with(|database, _| database.data().task_views(after.as_deref(), limit)))
     }
 
+    async fn task_now(&self, name: Arc<str>) -> Result<Option<TaskView>, StoreError> {
+        Ok(self.with(|database, _| database.data().task_with_versions(&name).map(|(view, _)| view)))
+    }
+
     async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
         Ok(self.with(|database, _| database.data().task_with_versions(&name)))
     }

@@ -29,7 +29,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     let limit = checked_limit(filter.limit)?;
     let instance = filter.instance.map(|id| parse_id(&id)).transpose()?;
     if let Some(name) = &filter.task
-        && api.store.task(Arc::from(name.as_str())).await?.is_none()
+        && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }

@@ -183,7 +183,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Named(name): Named,
     Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
-    let Some((task, _)) = api.store.task(Arc::from(name.as_str())).await? else {
+    let Some(task) = api.store.task_now(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
     let rows = api.store.backfills(Some(task.task), checked_limit(page.limit)?).await?;

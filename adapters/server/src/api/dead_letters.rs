@@ -152,7 +152,7 @@ fn refusal(error: &ApiError, of: &InstanceView) -> Value {
 
 async fn check_task<S: Catalog, C: Clock>(api: &Api<S, C>, name: Option<&str>) -> Result<(), ApiError> {
     match name {
-        Some(name) if api.store.task(Arc::from(name)).await?.is_none() => Err(ApiError::NoSuchTask { name: name.to_owned() }),
+        Some(name) if api.store.task_now(Arc::from(name)).await?.is_none() => Err(ApiError::NoSuchTask { name: name.to_owned() }),
         _ => Ok(()),
     }
 }

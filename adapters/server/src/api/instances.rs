@@ -38,7 +38,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     let state = filter.state.map(|name| parse_state(&name)).transpose()?;
     let before = filter.before.map(|cursor| parse_cursor(&cursor)).transpose()?;
     if let Some(name) = &filter.task
-        && api.store.task(Arc::from(name.as_str())).await?.is_none()
+        && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }

@@ -82,7 +82,7 @@ pub(crate) async fn occurrences<S: Catalog, C: Clock>(
     Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
     let name: Arc<str> = Arc::from(name);
-    if api.store.task(name.clone()).await?.is_none() {
+    if api.store.task_now(name.clone()).await?.is_none() {
         return Err(ApiError::NoSuchTask { name: name.to_string() });
     }
     let occurrences = api.store.occurrences(name, checked_limit(page.limit)?).await?;
@@ -154,13 +154,14 @@ async fn check_payload<S: Catalog, C: Clock>(
     payload: Option<&str>,
     written_for: Option<u32>,
 ) -> Result<(), ApiError> {
-    let Some((view, versions)) = api.store.task(Arc::from(name)).await? else {
+    let Some(view) = api.store.task_now(Arc::from(name)).await? else {
         return Err(ApiError::NoSuchTask { name: name.to_owned() });
     };
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let now = document(&view.document);
     let schema = now.get("payload_schema");
     if let Some(written_for) = written_for.filter(|written_for| *written_for != view.version.0) {
+        let versions = api.store.task(Arc::from(name)).await?.map(|(_, versions)| versions).unwrap_or_default();
         let version = versions.iter().find(|version| version.version.0 == written_for);
         let Some(older) = version.and_then(|version| version.document.as_deref()).map(document) else {
             let problem = format!("the task {name:?} has no version {written_for}; version {} is in force", view.version.0);

@@ -46,6 +46,10 @@ pub async fn documents_are_made_changed_and_removed<F: Factory>(factory: &F) {
     assert_eq!((view.version, &*view.document, view.removed), (Version(2), &*document("c", "v1").document, true));
     assert_eq!(versions.iter().map(|version| version.document.is_some()).collect::<Vec<_>>(), [false, true]);
     assert!(store.task("e".into()).await.expect("an answer").is_none());
+    for name in ["a", "c", "e"] {
+        let with_versions = store.task(name.into()).await.expect("an answer");
+        assert_eq!(store.task_now(name.into()).await.expect("an answer"), with_versions.map(|(view, _)| view));
+    }
 }
 
 /// However often it is applied.

@@ -55,10 +55,13 @@ fn tasks_sql(after: Option<&str>, limit: usize) -> String {
     )
 }
 
-pub(crate) async fn task(session: &mut Session, name: &str) -> Result<Option<(TaskView, Vec<VersionView>)>, Failure> {
+pub(crate) async fn task_now(session: &mut Session, name: &str) -> Result<Option<TaskView>, Failure> {
     let found = session.rows(format!("{TASKS} WHERE t.name = {}", literal(name.as_bytes()))).await?;
-    let Some(row) = found.first() else { return Ok(None) };
-    let view = task_view(row)?;
+    found.first().map(task_view).transpose()
+}
+
+pub(crate) async fn task(session: &mut Session, name: &str) -> Result<Option<(TaskView, Vec<VersionView>)>, Failure> {
+    let Some(view) = task_now(session, name).await? else { return Ok(None) };
     let sql =
         format!("SELECT version, created_at, created_by, document FROM task_versions WHERE task = {} ORDER BY version DESC", view.task.0);
     let version = |row: &MySqlRow| {

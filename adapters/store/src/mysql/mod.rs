@@ -501,6 +501,12 @@ impl Catalog for MySqlStore {
         session.done(tasks)
     }
 
+    async fn task_now(&self, name: Arc<str>) -> Result<Option<TaskView>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let task = history::task_now(&mut session, &name).await;
+        session.done(task)
+    }
+
     async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
         let mut session = self.reads.begin_snapshot().await?;
         let task = history::task(&mut session, &name).await;

@@ -417,6 +417,10 @@ impl Catalog for SqliteStore {
         self.read(move |connection| history::tasks(connection, after.as_deref(), limit)).await
     }
 
+    async fn task_now(&self, name: Arc<str>) -> Result<Option<TaskView>, StoreError> {
+        self.read(move |connection| history::task_view(connection, &name)).await
+    }
+
     async fn task(&self, name: Arc<str>) -> Result<Option<(TaskView, Vec<VersionView>)>, StoreError> {
         self.read(move |connection| history::task(connection, &name)).await
     }
