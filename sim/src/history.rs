@@ -352,7 +352,7 @@ pub enum Left {
     InScheduler {
         /// Whether it runs.
         is_up: bool,
-        /// Instances.
+        /// Instances that are written.
         instances: usize,
         /// Partitions that it owns.
         partitions: Vec<PartitionId>,

@@ -127,7 +127,7 @@ pub struct SchedulerStatus {
     pub partitions: Vec<PartitionId>,
     /// Tasks in its memory.
     pub tasks: usize,
-    /// Instances in its memory.
+    /// Instances in its memory that are written.
     pub instances: usize,
     /// The workers that it knows.
     pub workers: Vec<WorkerView>,

@@ -143,7 +143,7 @@ impl<S: Store, C: Clock, G: Signals, O: Observer> SchedulerNode<S, C, G, O> {
             ToSchedulerNode::LeasesSignalled => Event::LeasesSignalled,
             ToSchedulerNode::Status(asker) => {
                 let machine = &self.machine;
-                let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.instance_count());
+                let (partitions, tasks, instances) = (machine.owned_partitions(), machine.task_count(), machine.written_count());
                 // Who doesn't want to know any more has gone.
                 let _ = asker.send(SchedulerStatus {
                     partitions,

@@ -69,6 +69,8 @@ struct InFlight {
     partitions: Vec<PartitionId>,
     /// Instances whose end it writes; they are not in memory any more.
     ended: FxHashSet<InstanceId>,
+    /// How many instances in memory it writes for the first time.
+    begun: usize,
     applied: Vec<(PartitionId, InboxId)>,
     held: Vec<Held>,
 }
@@ -273,6 +275,16 @@ impl Scheduler {
         self.lanes.pending(partition).held.push(Held::Alert(partition, alert));
     }
 
+    /// Instances in memory that the store doesn't have yet.
+    pub(super) fn unwritten_count(&self) -> usize {
+        let is_new = |id: &&InstanceId| self.instances.get(id).is_some_and(|live| live.stored.is_none());
+        let of_lane = |lane: &Lane| {
+            let under_way = lane.in_flight.as_ref().map_or(0, |in_flight| in_flight.begun);
+            under_way + lane.pending.instances.iter().filter(is_new).count()
+        };
+        self.lanes.0.iter().map(of_lane).sum()
+    }
+
     /// Hands out the next batch of each lane, unless one is in flight or there is nothing to write.
     pub(super) fn start_commits(&mut self) {
         for lane in 0..self.lanes.0.len() {
@@ -337,6 +349,7 @@ impl Scheduler {
         self.lanes.0[lane].in_flight = Some(InFlight {
             id: batch.id,
             partitions: partitions.into_iter().collect(),
+            begun: batch.inserts.iter().filter(|row| !row.state.is_terminal()).count(),
             ended,
             applied: pending.applied,
             held: pending.held,

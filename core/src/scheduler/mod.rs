@@ -660,6 +660,11 @@ impl Scheduler {
         self.instances.len()
     }
 
+    /// Instances in memory that the store has as well, by this replica's account.
+    pub fn written_count(&self) -> usize {
+        self.instances.len().saturating_sub(self.unwritten_count())
+    }
+
     /// Items of lists in memory that no instance was made for yet.
     pub fn mapped_item_count(&self) -> usize {
         self.maps.values().map(Mapping::item_count).sum()

@@ -169,6 +169,20 @@ fn doubt_about_a_commit_loses_no_reading_of_another_partition() {
     assert_eq!(desk.read_items, [whole]);
 }
 
+/// What was fired at the end of a run is on its way to the store.
+#[test]
+fn what_is_under_way_is_not_written() {
+    let mut desk = Desk::new(1);
+    let counts = |desk: &Desk| (desk.scheduler.instance_count(), desk.scheduler.written_count());
+    desk.trigger(0);
+    desk.trigger(0);
+    assert_eq!(counts(&desk), (2, 0), "one is in a commit, one waits for the next");
+    desk.finish(0, true);
+    assert_eq!(counts(&desk), (2, 1));
+    desk.finish(0, true);
+    assert_eq!(counts(&desk), (2, 2));
+}
+
 proptest! {
     #[test]
     fn a_partitions_commits_follow_each_other(

@@ -398,7 +398,7 @@ impl World {
         self.record(Who::Database, What::Left(left));
         for (index, replica) in self.replicas.iter().enumerate() {
             let machine = replica.scheduler.as_ref();
-            let (instances, partitions) = machine.map_or((0, Vec::new()), |it| (it.instance_count(), it.owned_partitions()));
+            let (instances, partitions) = machine.map_or((0, Vec::new()), |it| (it.written_count(), it.owned_partitions()));
             let left = Left::InScheduler { is_up: machine.is_some(), instances, partitions };
             self.record(Who::Scheduler(index), What::Left(left));
         }
