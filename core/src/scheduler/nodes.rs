@@ -201,10 +201,13 @@ impl Scheduler {
                 Step::End(how) => end = Some(how),
             }
         }
+        // A kill reaches the nodes as what it is.
+        let asked = self.instances.get(&whole).and_then(|live| live.cancel.as_ref());
+        let cause = if asked.is_some_and(|(cause, _)| *cause == Cause::KillRequested) { Cause::KillRequested } else { Cause::ParentEnded };
         for node in to_cancel {
             let is_with_worker = self.instances.get(&node).is_some_and(|live| live.row.state.is_with_worker());
             if cancelling == Cancelling::All || !is_with_worker {
-                self.cancel_instance(node, Cause::ParentEnded, None);
+                self.cancel_instance(node, cause, None);
             }
         }
         if let Some(end) = end {
@@ -391,9 +394,9 @@ impl Scheduler {
     fn run_of(&self, row: &InstanceRow) -> Option<InstanceId> {
         row.part.node_index()?;
         let parent = row.parent()?;
-        match row.part.shard_index() {
-            None => Some(parent),
-            Some(_) => self.instances.get(&parent)?.row.parent(),
+        match row.part.is_shard() {
+            false => Some(parent),
+            true => self.instances.get(&parent)?.row.parent(),
         }
     }
 
