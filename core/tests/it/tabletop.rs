@@ -302,8 +302,8 @@ fn judge(world: &World) -> Result<(), String> {
         if !definition.idempotent && began.count() > 1 {
             return Err(format!("instance {} is not idempotent and began twice", row.id));
         }
-        // Its parts did; or nobody was to, since somebody has said so, or it had been done in the run before.
-        let is_without_attempts = row.has_parts() || row.transitions.len() == 1;
+        // Its parts, or what it has called, did; or nobody was to, since somebody has said so, or it had been done in the run before.
+        let is_without_attempts = row.has_parts() || row.calls().is_some() || row.transitions.len() == 1;
         if row.state == State::Succeeded
             && !is_without_attempts
             && !world.began.iter().any(|began| began.instance == row.id && began.ended.is_some_and(|(_, whole)| whole))
