@@ -151,6 +151,8 @@ fn workflows_call_workflows_whoever_owns_them() {
     let mut many = caller();
     Arc::make_mut(&mut many.policies).concurrency.max_running = 20;
     world.define(many);
+    world.answer_node("w", "b", "[7]");
+    world.answer_node("top0", "y", "1");
     for index in 0..10 {
         world.trigger(&format!("top{index}"), None);
     }
@@ -160,6 +162,10 @@ fn workflows_call_workflows_whoever_owns_them() {
     for index in 0..10 {
         assert_eq!(whole(&world, &format!("top{index}"))[0].state, State::Succeeded);
     }
+    let results: Vec<_> = whole(&world, "top0").iter().map(|row| row.result.as_deref()).collect();
+    assert_eq!(results, [Some("{\"y\":1}")], "of its own last node");
+    let handed: Vec<_> = world.rows("top0").into_iter().filter(|row| row.part == Part::node(0)).map(|row| row.result.as_deref()).collect();
+    assert_eq!(handed, [Some("{\"b\":[7]}")], "what the run that was called has answered");
     let hops: Vec<_> = whole(&world, "sub").iter().map(|row| row.links.as_ref().map_or(0, |links| links.hops)).collect();
     assert_eq!(hops, [2; 10]);
     world.assert_sound();
