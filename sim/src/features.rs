@@ -94,12 +94,11 @@ fn draw_calls(seed: u64, tasks: &mut [TaskPlan]) {
     for index in 0..tasks.len() {
         let mut draw = Draw::new(seed, &format!("swarm calls/{index}"));
         let Ok(mut spec) = spec(&tasks[index].document) else { continue };
-        let names = tasks
-            .iter()
-            .enumerate()
-            .skip(index + 1)
-            .filter_map(|(place, task)| Some((place, crate::workload::spec(&task.document).ok()?.name)));
-        let others: Vec<_> = names.filter(|(_, name)| name != "flooded").collect();
+        let behind = tasks.iter().enumerate().skip(index + 1);
+        let behind = behind.filter_map(|(place, task)| Some((place, crate::workload::spec(&task.document).ok()?)));
+        // One with a delay waits for that each time, in every node that calls it.
+        let fit = behind.filter(|(_, spec)| spec.name != "flooded" && !matches!(spec.trigger, Trigger::Delay(_)));
+        let others: Vec<_> = fit.map(|(place, spec)| (place, spec.name)).collect();
         if spec.nodes.is_empty() || others.is_empty() || !draw.chance(CALLING_PER_MILLE) {
             continue;
         }
