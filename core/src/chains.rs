@@ -1,4 +1,4 @@
-//! Tasks that fire when others have ended: what is wrong with how they hang together.
+//! Tasks that fire when others have ended, or that nodes of others call: what is wrong with how they hang together.
 //!
 //! A task file sees its own tasks only, and so does whoever edits one. So this is checked where all are known: by the store, on what there
 //! would be after a change, before anything of it is written.
@@ -20,11 +20,22 @@ pub struct Edge {
     pub task: Arc<str>,
 }
 
+/// A task of whose nodes one calls another task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Call {
+    /// The one that calls.
+    pub task: Arc<str>,
+    /// The one that is called, and fires.
+    pub called: Arc<str>,
+}
+
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainProblem {
     /// A task would fire after one that there is not, or is no more.
     NoSuchTask(Edge),
+    /// A node calls a task that there is not, or is no more.
+    NothingToCall(Call),
     /// Tasks would fire each other for ever.
     Cycle {
         /// From one task back to itself, in the order of firing.
@@ -43,7 +54,7 @@ impl ChainProblem {
     /// The code that docs/errors.md explains.
     pub const fn code(&self) -> &'static str {
         match self {
-            ChainProblem::NoSuchTask(_) => "PUN-151",
+            ChainProblem::NoSuchTask(_) | ChainProblem::NothingToCall(_) => "PUN-151",
             ChainProblem::Cycle { .. } => "PUN-152",
             ChainProblem::TooMany { .. } => "PUN-153",
         }
@@ -57,10 +68,14 @@ impl fmt::Display for ChainProblem {
                 f,
                 "PUN-151: the task `{task}` is to fire after `{after}`, which there is not. Add that task, or take it out of `after` first"
             ),
+            ChainProblem::NothingToCall(Call { task, called }) => write!(
+                f,
+                "PUN-151: a node of `{task}` calls the task `{called}`, which there is not. Add that task, or take the node out first"
+            ),
             ChainProblem::Cycle { path } => {
                 write!(
                     f,
-                    "PUN-152: these tasks would fire each other for ever: {}. Take one of them out of the other's `after`",
+                    "PUN-152: these tasks would fire each other for ever: {}. Take one of them out of another one's `after`, or out of its nodes",
                     path.join(" > ")
                 )
             }
@@ -73,25 +88,29 @@ impl fmt::Display for ChainProblem {
     }
 }
 
-/// Everything that is wrong with these edges. `is_there`: whether there is a task of this name.
-pub fn problems(edges: &[Edge], is_there: impl Fn(&str) -> bool) -> Vec<ChainProblem> {
+/// Everything that is wrong with these edges and calls. `is_there`: whether there is a task of this name.
+pub fn problems(edges: &[Edge], calls: &[Call], is_there: impl Fn(&str) -> bool) -> Vec<ChainProblem> {
     let missing = edges.iter().filter(|edge| !is_there(&edge.after));
     let mut problems: Vec<_> = missing.cloned().map(ChainProblem::NoSuchTask).collect();
+    let missing = calls.iter().filter(|call| !is_there(&call.called));
+    problems.extend(missing.cloned().map(ChainProblem::NothingToCall));
     let (mut names, mut numbers) = (Vec::<&Arc<str>>::new(), FxHashMap::<&Arc<str>, usize>::default());
-    let pairs: Vec<_> = {
+    let (pairs, called): (Vec<_>, Vec<_>) = {
         let mut number_of = |name| {
             *numbers.entry(name).or_insert_with(|| {
                 names.push(name);
                 names.len() - 1
             })
         };
-        edges.iter().map(|edge| (number_of(&edge.after), number_of(&edge.task))).collect()
+        let pairs = edges.iter().map(|edge| (number_of(&edge.after), number_of(&edge.task))).collect();
+        (pairs, calls.iter().map(|call| (number_of(&call.task), number_of(&call.called))).collect())
     };
     let mut next = vec![Vec::new(); names.len()];
     pairs.iter().for_each(|(after, task)| next[*after].push(*task));
     for (after, next) in names.iter().zip(&next).filter(|(_, next)| next.len() > limits::REFERENCES_MAX) {
         problems.push(ChainProblem::TooMany { after: Arc::clone(after), count: next.len() });
     }
+    called.iter().for_each(|(task, called)| next[*task].push(*called));
     if let Some(mut path) = find_cycle(next.len(), |task| next[task].iter().copied()) {
         path.extend(path.first().copied());
         problems.push(ChainProblem::Cycle { path: path.into_iter().map(|number| names[number].clone()).collect() });
@@ -107,6 +126,36 @@ mod tests {
         pairs.iter().map(|(after, task)| Edge { after: Arc::from(*after), task: Arc::from(*task) }).collect()
     }
 
+    fn calls(pairs: &[(&str, &str)]) -> Vec<Call> {
+        pairs.iter().map(|(task, called)| Call { task: Arc::from(*task), called: Arc::from(*called) }).collect()
+    }
+
+    #[test]
+    fn calls_and_ends_make_cycles_together() {
+        let after = edges(&[("b", "c")]);
+        assert_eq!(path(&problems(&after, &calls(&[("a", "b"), ("c", "a")]), |_| true)), ["b", "c", "a", "b"]);
+        assert_eq!(path(&problems(&[], &calls(&[("a", "a")]), |_| true)), ["a", "a"]);
+        // One that it calls may fire once more when it has ended.
+        assert_eq!(problems(&edges(&[("a", "b")]), &calls(&[("a", "b")]), |_| true), []);
+    }
+
+    #[test]
+    fn a_task_that_is_called_and_missing_is_named() {
+        let found = problems(&[], &calls(&[("a", "b"), ("a", "gone")]), |name| name != "gone");
+        assert_eq!(found, [ChainProblem::NothingToCall(calls(&[("a", "gone")]).remove(0))]);
+        assert_eq!(
+            found[0].to_string(),
+            "PUN-151: a node of `a` calls the task `gone`, which there is not. Add that task, or take the node out first"
+        );
+    }
+
+    #[test]
+    fn calls_are_no_ends() {
+        let names: Vec<_> = (0..=limits::REFERENCES_MAX).map(|number| number.to_string()).collect();
+        let all: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        assert_eq!(problems(&[], &calls(&all), |_| true), []);
+    }
+
     fn path(problems: &[ChainProblem]) -> Vec<&str> {
         let path = problems.iter().find_map(|problem| if let ChainProblem::Cycle { path } = problem { Some(path) } else { None });
         path.into_iter().flatten().map(|name| &**name).collect()
@@ -114,17 +163,17 @@ mod tests {
 
     #[test]
     fn a_diamond_is_no_cycle() {
-        assert_eq!(problems(&edges(&[("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d")]), |_| true), []);
+        assert_eq!(problems(&edges(&[("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d")]), &[], |_| true), []);
     }
 
     #[test]
     fn a_task_after_itself_is_a_cycle() {
-        assert_eq!(path(&problems(&edges(&[("a", "a")]), |_| true)), ["a", "a"]);
+        assert_eq!(path(&problems(&edges(&[("a", "a")]), &[], |_| true)), ["a", "a"]);
     }
 
     #[test]
     fn a_cycle_is_named_without_what_leads_to_it() {
-        let found = problems(&edges(&[("x", "w1"), ("w1", "w3"), ("w3", "w2"), ("w2", "w1"), ("w3", "y")]), |_| true);
+        let found = problems(&edges(&[("x", "w1"), ("w1", "w3"), ("w3", "w2"), ("w2", "w1"), ("w3", "y")]), &[], |_| true);
         assert_eq!(path(&found), ["w1", "w3", "w2", "w1"]);
     }
 
@@ -132,12 +181,12 @@ mod tests {
     fn a_long_ring_ends_at_once() {
         let names: Vec<Arc<str>> = (0..100_000).map(|number| Arc::from(number.to_string())).collect();
         let ring = |index: usize| Edge { after: names[index].clone(), task: names[(index + 1) % names.len()].clone() };
-        assert_eq!(path(&problems(&(0..names.len()).map(ring).collect::<Vec<_>>(), |_| true)).len(), names.len() + 1);
+        assert_eq!(path(&problems(&(0..names.len()).map(ring).collect::<Vec<_>>(), &[], |_| true)).len(), names.len() + 1);
     }
 
     #[test]
     fn a_task_that_is_missing_is_named() {
-        let found = problems(&edges(&[("a", "b"), ("gone", "b")]), |name| name != "gone");
+        let found = problems(&edges(&[("a", "b"), ("gone", "b")]), &[], |name| name != "gone");
         assert_eq!(found, [ChainProblem::NoSuchTask(edges(&[("gone", "b")]).remove(0))]);
     }
 
@@ -145,6 +194,8 @@ mod tests {
     fn too_many_after_one_are_counted() {
         let all: Vec<_> =
             (0..=limits::REFERENCES_MAX).map(|number| Edge { after: Arc::from("a"), task: Arc::from(number.to_string()) }).collect();
-        assert!(matches!(&problems(&all, |_| true)[..], [ChainProblem::TooMany { count, .. }] if *count == limits::REFERENCES_MAX + 1));
+        assert!(
+            matches!(&problems(&all, &[], |_| true)[..], [ChainProblem::TooMany { count, .. }] if *count == limits::REFERENCES_MAX + 1)
+        );
     }
 }

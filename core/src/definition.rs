@@ -47,6 +47,8 @@ pub struct TaskDefinition {
     pub group: Option<Arc<str>>,
     /// The nodes that each of its firings goes through: they are run in place of its own handler, which nobody is given.
     pub workflow: Option<Arc<Workflow>>,
+    /// For a node: the task that it calls, by its name. It is run as an instance of that, and nobody is given its handler.
+    pub calls: Option<Arc<str>>,
 }
 
 /// The nodes of a workflow: how they hang together, and what each of them runs.
@@ -98,6 +100,7 @@ impl TaskDefinition {
             downstream: None,
             group: None,
             workflow: None,
+            calls: None,
         }
     }
 
@@ -106,6 +109,15 @@ impl TaskDefinition {
         let node = part.node_index().map(NodeIndex);
         let node = self.workflow.as_ref().zip(node).filter(|(workflow, node)| workflow.graph.contains(*node));
         Arc::clone(node.map_or(self, |(workflow, node)| workflow.node(node)))
+    }
+
+    /// The tasks that its nodes call, by name, each once.
+    pub fn called_tasks(&self) -> Vec<Arc<str>> {
+        let nodes = self.workflow.iter().flat_map(|workflow| workflow.nodes.iter());
+        let mut called: Vec<_> = nodes.filter_map(|node| node.calls.clone()).collect();
+        called.sort_unstable();
+        called.dedup();
+        called
     }
 }
 

@@ -73,11 +73,13 @@ pub enum Guard {
     EndedNodesKnown,
     /// A band that has had its turn waits for the others.
     BandsTakeTurns,
+    /// A new owner knows which of its instances nodes of workflows have called.
+    CallsKnown,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 33] = [
+    pub const ALL: [Guard; 34] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -111,6 +113,7 @@ impl Guard {
         Guard::NodesWait,
         Guard::EndedNodesKnown,
         Guard::BandsTakeTurns,
+        Guard::CallsKnown,
     ];
 }
 

@@ -204,7 +204,7 @@ impl RerunFrom {
     pub fn take_ended(&mut self, graph: &Graph, rows: impl IntoIterator<Item = InstanceRow>) {
         let mut ended: BTreeMap<u32, EndedNode> = BTreeMap::new();
         for row in rows {
-            let node = row.part.node_index().filter(|node| row.part.shard_index().is_none() && graph.contains(NodeIndex(*node)));
+            let node = row.part.node_index().filter(|node| !row.part.is_shard() && graph.contains(NodeIndex(*node)));
             if let Some(node) = node.filter(|_| row.state.is_terminal()) {
                 let name = Arc::clone(graph.name(NodeIndex(node)));
                 ended.insert(node, EndedNode { name, instance: row.id, state: row.state, result: row.result });
@@ -278,15 +278,76 @@ pub enum Notice {
         /// The instance.
         instance: InstanceId,
     },
+    /// A node of a workflow's run is to be run as an instance of a task.
+    Called {
+        /// The task, by its name: whoever calls knows no more of it.
+        name: Arc<str>,
+        /// The task. Only in an entry: the store looks it up when it writes one. `None` there: there never was one of this name.
+        task: Option<TaskId>,
+        /// The node.
+        caller: InstanceId,
+        /// That one's task.
+        caller_task: TaskId,
+        /// How many chained or called tasks lie behind this firing, this one included.
+        hops: u32,
+        /// The groups of which the node's run has a slot.
+        lent: Vec<Arc<str>>,
+        /// What the node is to work on; `None`: what the called task says.
+        payload: Option<Arc<str>>,
+    },
+    /// What a node has called is to end.
+    CallCancelled {
+        /// The called task, by its name.
+        name: Arc<str>,
+        /// The called task, as above.
+        task: Option<TaskId>,
+        /// The node.
+        caller: InstanceId,
+        /// Whether its attempts get no time to clean up.
+        is_killed: bool,
+    },
+    /// What a node has called has ended, or can't be.
+    CallEnded {
+        /// The node's task.
+        task: TaskId,
+        /// The node.
+        caller: InstanceId,
+        /// The instance; `None`: there is none.
+        instance: Option<InstanceId>,
+        /// How it ended; [`State::Skipped`] where there is none.
+        state: State,
+        /// What it has answered.
+        result: Option<Arc<str>>,
+        /// Why it ended so, in words.
+        detail: Option<Arc<str>>,
+    },
 }
 
 impl Notice {
     /// The task that it is for, where it is for one.
     pub const fn task(&self) -> Option<TaskId> {
         match self {
-            Notice::Chained { task, .. } | Notice::GroupGrant { task, .. } => Some(*task),
+            Notice::Chained { task, .. } | Notice::GroupGrant { task, .. } | Notice::CallEnded { task, .. } => Some(*task),
+            Notice::Called { task, .. } | Notice::CallCancelled { task, .. } => *task,
             Notice::GroupAsk { .. } | Notice::GroupRelease { .. } => None,
         }
+    }
+
+    /// The name of the task that it is for, where whoever writes it knows no more of that: the store looks the task up.
+    pub const fn name_of_task(&self) -> Option<&Arc<str>> {
+        match self {
+            Notice::Called { name, .. } | Notice::CallCancelled { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The same for this task, which the store has looked up.
+    #[must_use]
+    pub fn for_task(mut self, found: Option<TaskId>) -> Notice {
+        if let Notice::Called { task, .. } | Notice::CallCancelled { task, .. } = &mut self {
+            *task = found;
+        }
+        self
     }
 }
 
@@ -299,6 +360,12 @@ pub struct Submission {
     pub payload: Option<Arc<str>>,
     /// In place of the trigger's own delay, at most [`limits::DELAY_MAX`].
     pub delay: Option<Millis>,
+}
+
+/// The ordinal of what a node calls: no other instance has it, whoever looks for the one that a node has called finds it by that.
+pub const fn called_ordinal(caller: InstanceId) -> u64 {
+    // Ids end below this bit, and no entry comes as far.
+    caller.0 | 1 << 62
 }
 
 /// The ordinal of the `index`-th submission of an entry: unique among all manual firings, and the same if the entry is read again.

@@ -7,6 +7,8 @@
 //! waiting, created -> skipped | cancelled
 //! ```
 //!
+//! A node that calls another task has no worker either: it is `running` while the instance that it called has not ended.
+//!
 //! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
 //! worker only goes from `created` to `failed` when that is gone. A node of a workflow that never starts begins with its end: `skipped`, or what somebody says that it came to, or what it came to in the run before.
 //!
@@ -192,11 +194,17 @@ pub enum Cause {
     CarriedOver,
     /// Somebody had its fire time made up for.
     Backfilled,
+    /// A node of another task's run called its task.
+    Called,
+    /// It is a node that calls another task.
+    Calls,
+    /// The instance that it called has ended, or there is none.
+    CallEnded,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Cause; 38] = [
+    pub const ALL: [Cause; 41] = [
         Cause::Fired,
         Cause::CaughtUp,
         Cause::Triggered,
@@ -235,6 +243,9 @@ impl Cause {
         Cause::Marked,
         Cause::CarriedOver,
         Cause::Backfilled,
+        Cause::Called,
+        Cause::Calls,
+        Cause::CallEnded,
     ];
 
     /// Its name, the same in API, CLI, console and database.
@@ -278,6 +289,9 @@ impl Cause {
             Cause::Marked => "marked",
             Cause::CarriedOver => "carried_over",
             Cause::Backfilled => "backfilled",
+            Cause::Called => "called",
+            Cause::Calls => "calls",
+            Cause::CallEnded => "call_ended",
         }
     }
 }
@@ -320,11 +334,14 @@ pub enum Origin {
     Rerun,
     /// Somebody had its trigger's fire time, long past, made up for.
     Backfill,
+    /// A node of another task's run called its task.
+    Call,
 }
 
 impl Origin {
     /// Every origin.
-    pub const ALL: [Origin; 6] = [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill];
+    pub const ALL: [Origin; 7] =
+        [Origin::Schedule, Origin::CatchUp, Origin::Manual, Origin::Chain, Origin::Rerun, Origin::Backfill, Origin::Call];
 
     /// Whether its task's own trigger gave the fire time.
     pub const fn is_own(self) -> bool {
@@ -345,6 +362,7 @@ impl Origin {
             Origin::Chain => "chain",
             Origin::Rerun => "rerun",
             Origin::Backfill => "backfill",
+            Origin::Call => "call",
         }
     }
 }
@@ -460,7 +478,7 @@ pub struct Links {
     pub nodes: u32,
     /// Where the shards are not numbered only: this one's key, or the worker that it is for.
     pub shard_key: Option<Arc<str>>,
-    /// The instance whose end, or whose rerun, made this one.
+    /// The instance whose end, whose call or whose rerun made this one.
     pub cause: Option<InstanceId>,
     /// How many chained tasks lie between this instance and one that a trigger fired.
     pub hops: u32,
@@ -474,6 +492,27 @@ pub struct Links {
     pub map: Option<Box<MapProgress>>,
     /// Its slot of a group, where it had to ask for one.
     pub slot: Option<SlotLink>,
+    /// The call that it makes, or that made it.
+    pub call: Option<Box<CallLink>>,
+}
+
+/// The two sides of a call: a node of a workflow's run that runs as an instance of another task, and that instance.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CallLink {
+    /// The node.
+    Calls {
+        /// The other task, by its name.
+        task: Arc<str>,
+        /// The instance, once that has ended. Until then [`called_ordinal`](crate::inbox::called_ordinal) finds it.
+        instance: Option<InstanceId>,
+    },
+    /// The instance; its cause is the node.
+    CalledBy {
+        /// The node's task.
+        task: TaskId,
+        /// The groups of which the run that it is called in has a slot: it counts with that one there.
+        lent: Vec<Arc<str>>,
+    },
 }
 
 /// How far a firing has come that is mapped over a list.
@@ -577,7 +616,32 @@ impl InstanceRow {
 
     /// Whether a worker holds an attempt of it.
     pub fn is_with_worker(&self) -> bool {
-        self.state.is_with_worker() && !self.has_parts()
+        self.state.is_with_worker() && !self.has_parts() && self.calls().is_none()
+    }
+
+    /// The task that it calls, for a node that runs as an instance of another task.
+    pub fn calls(&self) -> Option<&Arc<str>> {
+        match self.links.as_ref()?.call.as_deref()? {
+            CallLink::Calls { task, .. } => Some(task),
+            CallLink::CalledBy { .. } => None,
+        }
+    }
+
+    /// The node that called it, and that one's task.
+    pub fn caller(&self) -> Option<(InstanceId, TaskId)> {
+        let links = self.links.as_ref()?;
+        match links.call.as_deref()? {
+            CallLink::Calls { .. } => None,
+            CallLink::CalledBy { task, .. } => Some((links.cause?, *task)),
+        }
+    }
+
+    /// The groups of which the run that called it has a slot.
+    pub fn lent_slots(&self) -> &[Arc<str>] {
+        match self.links.as_ref().and_then(|links| links.call.as_deref()) {
+            Some(CallLink::CalledBy { lent, .. }) => lent,
+            _ => &[],
+        }
     }
 
     /// The instance that it is a part of.

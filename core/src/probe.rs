@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 50] = [
+pub const CATALOGUE: [&str; 56] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -21,6 +21,7 @@ pub const CATALOGUE: [&str; 50] = [
     "instance.quarantined",
     "backfill.begun",
     "group.full",
+    "group.lent",
     "group.throttled",
     "limit.queued",
     "limit.discarded",
@@ -55,6 +56,11 @@ pub const CATALOGUE: [&str; 50] = [
     "node.skipped",
     "node.marked",
     "rerun.from_node",
+    "call.made",
+    "call.fired",
+    "call.impossible",
+    "call.ended",
+    "call.cancelled",
 ];
 
 /// Counts that this place was come through.

@@ -83,6 +83,35 @@ pub fn draw_features(seed: u64, tasks: &mut [TaskPlan]) {
         draw_map(&mut Draw::new(seed, &format!("swarm features/map/{index}")), &mut tasks[index]);
         draw_workflow(&mut Draw::new(seed, &format!("swarm workflows/{index}")), &mut tasks[index]);
     }
+    draw_calls(seed, tasks);
+}
+
+/// Of a thousand workflows so many call another task.
+const CALLING_PER_MILLE: u64 = 500;
+
+/// Has some nodes of workflows call tasks further down the list: what fires after another one stands behind that, so there is no ring.
+fn draw_calls(seed: u64, tasks: &mut [TaskPlan]) {
+    for index in 0..tasks.len() {
+        let mut draw = Draw::new(seed, &format!("swarm calls/{index}"));
+        let Ok(mut spec) = spec(&tasks[index].document) else { continue };
+        let behind = tasks.iter().enumerate().skip(index + 1);
+        let behind = behind.filter_map(|(place, task)| Some((place, crate::workload::spec(&task.document).ok()?)));
+        // One with a delay waits for that each time, in every node that calls it.
+        let fit = behind.filter(|(_, spec)| spec.name != "flooded" && !matches!(spec.trigger, Trigger::Delay(_)));
+        let others: Vec<_> = fit.map(|(place, spec)| (place, spec.name)).collect();
+        if spec.nodes.is_empty() || others.is_empty() || !draw.chance(CALLING_PER_MILLE) {
+            continue;
+        }
+        for node in &mut spec.nodes {
+            if draw.chance(300) {
+                let (place, name) = draw.pick(&others);
+                (node.task, node.shards) = (Some(name.clone()), Shards::None);
+                node.payload = draw.chance(300).then(|| format!("{{\"customer\":{{\"id\":{}}}}}", draw.below(3)));
+                limit(&mut tasks[*place].handler.takes_ms, NODE_TAKES_MS);
+            }
+        }
+        tasks[index].document = document(spec);
+    }
 }
 
 /// Puts some of the tasks into a group with limits, and gives some limits a key.

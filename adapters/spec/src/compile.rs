@@ -93,6 +93,7 @@ impl TaskSpec {
                 downstream: self.downstream.as_deref().map(|label| zones.shared_text(label)),
                 group: self.group.as_deref().map(|group| zones.shared_text(group)),
                 workflow,
+                calls: None,
             }),
             _ => Err(check.findings),
         }

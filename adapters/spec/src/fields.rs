@@ -46,6 +46,7 @@ pub(crate) const NODE: &[&str] = &[
     "command",
     "http",
     "handler",
+    "task",
     "payload",
     "shards",
     "retry",

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use punctual_core::chains::{self, ChainProblem, Edge};
+use punctual_core::chains::{self, Call, ChainProblem, Edge};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::limits::REFERENCES_MAX;
 use saphyr_parser::Event;
@@ -155,11 +155,16 @@ struct Reading<'a> {
     tasks: Vec<FileTask>,
 }
 
-/// An edge of the file, and where it is written.
+/// An edge or a call of the file, and where it is written.
 struct Written {
-    edge: Edge,
+    tie: Tie,
     path: FieldPath,
     place: Place,
+}
+
+enum Tie {
+    Edge(Edge),
+    Call(Call),
 }
 
 /// How many tasks of a ring are named.
@@ -376,13 +381,19 @@ impl<'a> Reading<'a> {
         (place, path, in_defaults.is_some())
     }
 
-    /// Keeps after which tasks a task is to fire, for when all are known.
+    /// Keeps after which tasks a task is to fire, and which its nodes are, for when all are known.
     fn note_chains(&mut self, spec: &TaskSpec, node: &Node) {
         for (index, after) in spec.after.iter().enumerate() {
             let in_task = FieldPath::of(&["after"]).index(index);
             let (place, path, _) = self.written_at(&in_task, node);
             let edge = Edge { after: Arc::from(after.task.as_str()), task: Arc::from(spec.name.as_str()) };
-            self.chains.push(Written { edge, path, place });
+            self.chains.push(Written { tie: Tie::Edge(edge), path, place });
+        }
+        for (index, called) in spec.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.task.as_ref()?))) {
+            let in_task = FieldPath::of(&["nodes"]).index(index).field("task");
+            let (place, path, _) = self.written_at(&in_task, node);
+            let call = Call { task: Arc::from(spec.name.as_str()), called: Arc::from(called.as_str()) };
+            self.chains.push(Written { tie: Tie::Call(call), path, place });
         }
     }
 
@@ -391,19 +402,28 @@ impl<'a> Reading<'a> {
         if !self.cursor.problems.is_empty() {
             return;
         }
-        let edges: Vec<_> = self.chains.iter().map(|written| written.edge.clone()).collect();
-        for problem in chains::problems(&edges, |_| true) {
+        let (mut edges, mut calls) = (Vec::new(), Vec::new());
+        for written in &self.chains {
+            match &written.tie {
+                Tie::Edge(edge) => edges.push(edge.clone()),
+                Tie::Call(call) => calls.push(call.clone()),
+            }
+        }
+        for problem in chains::problems(&edges, &calls, |_| true) {
             let of_ring: HashSet<(&str, &str)> = match &problem {
                 ChainProblem::Cycle { path } => path.windows(2).map(|step| (&*step[0], &*step[1])).collect(),
                 _ => HashSet::new(),
             };
-            let is_part = |edge: &Edge| match &problem {
-                ChainProblem::Cycle { .. } => of_ring.contains(&(&*edge.after, &*edge.task)),
-                ChainProblem::TooMany { after, .. } => *after == edge.after,
-                ChainProblem::NoSuchTask(missing) => missing == edge,
+            let is_part = |tie: &Tie| match (&problem, tie) {
+                (ChainProblem::Cycle { .. }, Tie::Edge(edge)) => of_ring.contains(&(&*edge.after, &*edge.task)),
+                (ChainProblem::Cycle { .. }, Tie::Call(call)) => of_ring.contains(&(&*call.task, &*call.called)),
+                (ChainProblem::TooMany { after, .. }, Tie::Edge(edge)) => *after == edge.after,
+                (ChainProblem::NoSuchTask(missing), Tie::Edge(edge)) => missing == edge,
+                (ChainProblem::NothingToCall(missing), Tie::Call(call)) => missing == call,
+                _ => false,
             };
             // The one that is written last closes the ring, or is one too many.
-            let Some(written) = self.chains.iter().rev().find(|written| is_part(&written.edge)) else { continue };
+            let Some(written) = self.chains.iter().rev().find(|written| is_part(&written.tie)) else { continue };
             if let Some(finding) = chain_finding(&problem, &written.path) {
                 self.cursor.add(written.place, finding);
             }
@@ -424,14 +444,18 @@ fn chain_finding(problem: &ChainProblem, path: &FieldPath) -> Option<Finding> {
             let shown = ring.iter().take(RING_NAMES_MAX).map(|name| quoted(name)).collect::<Vec<_>>().join(", then ");
             let end = if ring.len() > RING_NAMES_MAX { format!(" and so on, {} tasks", ring.len() - 1) } else { String::new() };
             let message = format!("these tasks would fire each other for ever: {shown}{end}");
-            Some(Finding::new(Code::ChainCycle, path.clone(), message).help("take one of them out of another one's `after`"))
+            let help = match path.0.iter().any(|step| *step == Step::Field("nodes".into())) {
+                true => "take one of them out of another one's `after`, or out of its nodes",
+                false => "take one of them out of another one's `after`",
+            };
+            Some(Finding::new(Code::ChainCycle, path.clone(), message).help(help))
         }
         ChainProblem::TooMany { after, count } => {
             let message = format!("{count} tasks would fire after {}", quoted(after));
             let help = format!("at most {REFERENCES_MAX}; let some of them fire after another one of them");
             Some(Finding::new(Code::ChainFan, path.clone(), message).help(help))
         }
-        ChainProblem::NoSuchTask(_) => None,
+        ChainProblem::NoSuchTask(_) | ChainProblem::NothingToCall(_) => None,
     }
 }
 

@@ -335,6 +335,7 @@ fn node() -> Value {
             "command": described("#/$defs/command", "Runs a program."),
             "http": described("#/$defs/http", "Makes an HTTP call."),
             "handler": described("#/$defs/handler", "Runs a handler of your own workers."),
+            "task": name("Another task: the node is a firing of it, and ends with that."),
             "payload": { "description": "Given to the handler: a text as it is, anything else as JSON." },
             "shards": described("#/$defs/shards", "Into how many instances it is divided; by default it is one."),
             "retry": described("#/$defs/retry", "What follows a failed attempt."),

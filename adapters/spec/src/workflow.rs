@@ -39,6 +39,8 @@ pub struct WorkflowNode {
     pub when: Option<When>,
     /// What it runs; what its task does where it is left out.
     pub handler: Option<Handler>,
+    /// In place of that, another task: the node is a firing of it.
+    pub task: Option<String>,
     /// What the handler is given.
     pub payload: Option<String>,
     /// Into how many instances it is divided.
@@ -171,6 +173,8 @@ struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handler: Option<CustomHandler>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     shards: Shards,
@@ -205,7 +209,7 @@ impl TryFrom<Wire> for WorkflowNode {
             (None, None, Some(custom)) => Some(Handler::Custom(custom)),
             _ => return Err("at most one of command, http and handler is wanted"),
         };
-        let Wire { name, after, rule, on_failure, when, payload, shards, retry, downstream, circuit_breaker, .. } = wire;
+        let Wire { name, after, rule, on_failure, when, task, payload, shards, retry, downstream, circuit_breaker, .. } = wire;
         let (timeout, idempotent, priority, routing) = (wire.timeout, wire.idempotent, wire.priority, wire.routing);
         Ok(WorkflowNode {
             name,
@@ -214,6 +218,7 @@ impl TryFrom<Wire> for WorkflowNode {
             on_failure,
             when,
             handler,
+            task,
             payload,
             shards,
             retry,
@@ -235,7 +240,7 @@ impl From<WorkflowNode> for Wire {
             Some(Handler::Custom(custom)) => (None, None, Some(custom)),
             Some(Handler::None) | None => (None, None, None),
         };
-        let WorkflowNode { name, after, rule, on_failure, when, payload, shards, retry, downstream, circuit_breaker, .. } = node;
+        let WorkflowNode { name, after, rule, on_failure, when, task, payload, shards, retry, downstream, circuit_breaker, .. } = node;
         let (timeout, idempotent, priority, routing) = (node.timeout, node.idempotent, node.priority, node.routing);
         Wire {
             name,
@@ -246,6 +251,7 @@ impl From<WorkflowNode> for Wire {
             command,
             http,
             handler,
+            task,
             payload,
             shards,
             retry,
@@ -269,6 +275,7 @@ impl WorkflowNode {
             on_failure: OnFailure::default(),
             when: None,
             handler: None,
+            task: None,
             payload: None,
             shards: Shards::None,
             retry: None,
@@ -303,9 +310,40 @@ impl WorkflowNode {
         }
     }
 
+    /// What it says itself of how an attempt is made, which one that is another task can't.
+    fn says_of_attempts(&self) -> impl Iterator<Item = &'static str> {
+        let handler = self.handler.as_ref().map(|handler| match handler {
+            Handler::Command(_) => "command",
+            Handler::Http(_) => "http",
+            Handler::Custom(_) | Handler::None => "handler",
+        });
+        let fields = ["shards", "retry", "downstream", "circuit_breaker", "timeout", "priority", "routing"];
+        let said = fields.into_iter().filter(|field| self.says(field));
+        handler.into_iter().chain(said).chain(self.idempotent.map(|_| "idempotent"))
+    }
+
+    /// What is wrong with it as a node that is another task.
+    fn check_call(&self, task: &str, at: &FieldPath, findings: &mut Vec<Finding>) {
+        if let Some((message, help)) = name_problem(task) {
+            findings.push(Finding::new(Code::Name, at.clone().field("task"), message).help(help));
+        }
+        for field in self.says_of_attempts() {
+            let (message, help) = match field {
+                "command" | "http" | "handler" => {
+                    ("a node runs one thing: this one is another task", format!("keep one of `task` and `{field}`, or make two nodes"))
+                }
+                _ => {
+                    ("a node that is another task makes no attempts of its own", format!("say `{field}` of that task, or take it out here"))
+                }
+            };
+            findings.push(Finding::new(Code::Conflict, at.clone().field(field), message).help(help));
+        }
+    }
+
     /// The node as a task of its own: what it says itself, and what it has of its task.
     fn as_task(&self, task: &TaskSpec) -> TaskSpec {
-        let handler = self.handler.clone().unwrap_or_else(|| task.handler.clone());
+        let inherited = || if self.task.is_some() { Handler::None } else { task.handler.clone() };
+        let handler = self.handler.clone().unwrap_or_else(inherited);
         let mut retry = self.retry.clone().unwrap_or_else(|| task.retry.clone());
         if self.retry.is_none() {
             // What was inherited gives way where it has nothing to say about this node.
@@ -338,6 +376,14 @@ impl WorkflowNode {
             group: task.group.clone(),
             group_limits: None,
             routing: self.routing.clone().unwrap_or_else(|| task.routing.clone()),
+        }
+    }
+
+    /// The definition of one that is another task says which.
+    fn calling(&self, definition: TaskDefinition) -> TaskDefinition {
+        match &self.task {
+            Some(called) => TaskDefinition { calls: Some(Arc::from(called.as_str())), routing: None, ..definition },
+            None => definition,
         }
     }
 
@@ -387,9 +433,11 @@ pub(crate) fn workflow(task: &TaskSpec, zones: &Zones) -> Result<Option<Arc<defi
         if let Some((message, help)) = name_problem(&node.name) {
             findings.push(Finding::new(Code::Name, at.clone().field("name"), message).help(help));
         }
-        if node.handler.is_none() && task.handler == Handler::None {
+        if let Some(called) = &node.task {
+            node.check_call(called, &at, &mut findings);
+        } else if node.handler.is_none() && task.handler == Handler::None {
             let message = format!("the node {} runs nothing", quoted(&node.name));
-            let help = "add one of command, http, handler to it, or to the task for all nodes that have none";
+            let help = "add one of command, http, handler, task to it, or one of the first three to the task for all nodes that have none";
             findings.push(Finding::new(Code::MissingField, at.clone(), message).help(help));
             continue;
         }
@@ -398,7 +446,7 @@ pub(crate) fn workflow(task: &TaskSpec, zones: &Zones) -> Result<Option<Arc<defi
             findings.push(finding.help("write `exists: true`, or compare with `equals: null`"));
         }
         match node.as_task(task).to_definition(zones) {
-            Ok(definition) => definitions.push(Arc::new(definition)),
+            Ok(definition) => definitions.push(Arc::new(node.calling(definition))),
             Err(of_node) => findings.extend(of_node.into_iter().filter_map(|finding| finding_in_node(finding, node, &at))),
         }
     }
@@ -479,6 +527,7 @@ impl Cursor<'_> {
                 "command" => read.handler = cursor.command(node).map(Handler::Command),
                 "http" => read.handler = cursor.http(node).map(Handler::Http),
                 "handler" => read.handler = cursor.custom_handler(node).map(Handler::Custom),
+                "task" => cursor.put_some(node, &mut read.task),
                 "payload" => read.payload = cursor.payload(node),
                 "shards" => put(cursor.shards(node), &mut read.shards),
                 "retry" => cursor.retry(node, read.retry.insert(Retry::default())),

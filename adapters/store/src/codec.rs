@@ -11,7 +11,7 @@ use punctual_core::batch::{GroupSlot, Reference};
 use punctual_core::definition::{ChainOn, GroupLimits};
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, TaskId, WorkerId};
 use punctual_core::inbox::{DelayedChange, NodeMark, Notice, Rerun, RerunFrom, Submission};
-use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, SlotLink, State, Transition};
+use punctual_core::instance::{CallLink, Cause, InstanceRow, Links, MapPhase, MapProgress, ShardsAgain, SlotLink, State, Transition};
 use punctual_core::pause::PauseScope;
 use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
@@ -53,6 +53,16 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
 
 fn put_signed(out: &mut Vec<u8>, number: i64) {
     put_number(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
+}
+
+fn put_texts(out: &mut Vec<u8>, texts: &[Arc<str>]) {
+    put_number(out, texts.len() as u64);
+    texts.iter().for_each(|text| put_text(out, text));
+}
+
+fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
+    out.push(u8::from(text.is_some()));
+    text.iter().for_each(|text| put_text(out, text));
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -99,6 +109,14 @@ impl<'a> Reader<'a> {
         let (text, rest) = self.0.split_at_checked(length).ok_or(Malformed("they end too early"))?;
         self.0 = rest;
         std::str::from_utf8(text).map_err(|_| Malformed("text is not UTF-8"))
+    }
+
+    fn texts(&mut self) -> Result<Vec<Arc<str>>, Malformed> {
+        (0..self.count()?).map(|_| Ok(self.text()?.into())).collect()
+    }
+
+    fn optional(&mut self) -> Result<Option<Arc<str>>, Malformed> {
+        Ok(if self.byte()? == 0 { None } else { Some(self.text()?.into()) })
     }
 
     /// How many elements follow. Each takes a byte at least, which bounds what a damaged count can allocate.
@@ -209,6 +227,11 @@ const HAS_MAP: u8 = 8;
 const HAS_SLOT: u8 = 16;
 const SLOT_IS_GRANTED: u8 = 32;
 const HAS_NODES: u8 = 64;
+const HAS_CALL: u8 = 128;
+
+const CALLS: u8 = 0;
+const HAS_CALLED: u8 = 1;
+const CALLED_BY: u8 = 2;
 
 /// What few instances have, packed: links and result; `None` where there is neither.
 pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
@@ -230,7 +253,8 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         | flag(links.map.is_some(), HAS_MAP)
         | flag(links.slot.is_some(), HAS_SLOT)
         | flag(links.slot.as_ref().is_some_and(|slot| slot.is_granted), SLOT_IS_GRANTED)
-        | flag(links.nodes > 0, HAS_NODES);
+        | flag(links.nodes > 0, HAS_NODES)
+        | flag(links.call.is_some(), HAS_CALL);
     out[1] |= flag(further != 0, HAS_FURTHER);
     put_number(&mut out, u64::from(links.shards));
     put_number(&mut out, u64::from(links.hops));
@@ -251,8 +275,33 @@ pub(crate) fn pack_more(row: &InstanceRow) -> Option<Vec<u8>> {
         if links.nodes > 0 {
             put_number(&mut out, u64::from(links.nodes));
         }
+        links.call.iter().for_each(|call| put_call(&mut out, call));
     }
     Some(out)
+}
+
+fn put_call(out: &mut Vec<u8>, call: &CallLink) {
+    match call {
+        CallLink::Calls { task, instance } => {
+            out.push(if instance.is_some() { HAS_CALLED } else { CALLS });
+            put_text(out, task);
+            instance.iter().for_each(|instance| put_number(out, instance.0));
+        }
+        CallLink::CalledBy { task, lent } => {
+            out.push(CALLED_BY);
+            put_number(out, task.0);
+            put_texts(out, lent);
+        }
+    }
+}
+
+fn call(reader: &mut Reader<'_>) -> Result<CallLink, Malformed> {
+    match reader.byte()? {
+        CALLS => Ok(CallLink::Calls { task: reader.text()?.into(), instance: None }),
+        HAS_CALLED => Ok(CallLink::Calls { task: reader.text()?.into(), instance: Some(InstanceId(reader.number()?)) }),
+        CALLED_BY => Ok(CallLink::CalledBy { task: TaskId(reader.number()?), lent: reader.texts()? }),
+        _ => Err(Malformed("a call is of an unknown kind")),
+    }
 }
 
 fn put_shards_again(out: &mut Vec<u8>, again: &ShardsAgain) {
@@ -320,6 +369,9 @@ pub(crate) fn more(bytes: Option<&[u8]>) -> Result<More, Malformed> {
         if further & HAS_NODES != 0 {
             links.nodes = reader.small()?;
         }
+        if further & HAS_CALL != 0 {
+            links.call = Some(Box::new(call(&mut reader)?));
+        }
     }
     reader.end()?;
     Ok(((flags & HAS_LINKS != 0).then(|| Box::new(links)), result))
@@ -329,6 +381,9 @@ const NOTICE_CHAINED: u8 = 1;
 const NOTICE_GROUP_ASK: u8 = 30;
 const NOTICE_GROUP_GRANT: u8 = 31;
 const NOTICE_GROUP_RELEASE: u8 = 32;
+const NOTICE_CALLED: u8 = 33;
+const NOTICE_CALL_CANCELLED: u8 = 34;
+const NOTICE_CALL_ENDED: u8 = 35;
 
 /// A packed notice, without the task that it is for.
 pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
@@ -356,6 +411,28 @@ pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
             out.push(NOTICE_GROUP_RELEASE);
             put_text(&mut out, group);
             put_number(&mut out, instance.0);
+        }
+        Notice::Called { name, task: _, caller, caller_task, hops, lent, payload } => {
+            out.push(NOTICE_CALLED);
+            put_text(&mut out, name);
+            [caller.0, caller_task.0, u64::from(*hops)].into_iter().for_each(|number| put_number(&mut out, number));
+            put_texts(&mut out, lent);
+            put_optional(&mut out, payload.as_deref());
+        }
+        Notice::CallCancelled { name, task: _, caller, is_killed } => {
+            out.push(NOTICE_CALL_CANCELLED);
+            put_text(&mut out, name);
+            put_number(&mut out, caller.0);
+            out.push(u8::from(*is_killed));
+        }
+        Notice::CallEnded { task: _, caller, instance, state, result, detail } => {
+            out.push(NOTICE_CALL_ENDED);
+            put_number(&mut out, caller.0);
+            out.push(u8::from(instance.is_some()));
+            instance.iter().for_each(|instance| put_number(&mut out, instance.0));
+            out.push(state.code());
+            put_optional(&mut out, result.as_deref());
+            put_optional(&mut out, detail.as_deref());
         }
     }
     out
@@ -421,10 +498,38 @@ pub(crate) fn notice(task: TaskId, bytes: &[u8]) -> Result<Notice, Malformed> {
         },
         NOTICE_GROUP_GRANT => Notice::GroupGrant { task, instance: InstanceId(reader.number()?) },
         NOTICE_GROUP_RELEASE => Notice::GroupRelease { group: reader.text()?.into(), instance: InstanceId(reader.number()?) },
+        NOTICE_CALLED => Notice::Called {
+            name: reader.text()?.into(),
+            task: found(task),
+            caller: InstanceId(reader.number()?),
+            caller_task: TaskId(reader.number()?),
+            hops: reader.small()?,
+            lent: reader.texts()?,
+            payload: reader.optional()?,
+        },
+        NOTICE_CALL_CANCELLED => Notice::CallCancelled {
+            name: reader.text()?.into(),
+            task: found(task),
+            caller: InstanceId(reader.number()?),
+            is_killed: reader.byte()? != 0,
+        },
+        NOTICE_CALL_ENDED => Notice::CallEnded {
+            task,
+            caller: InstanceId(reader.number()?),
+            instance: if reader.byte()? == 0 { None } else { Some(InstanceId(reader.number()?)) },
+            state: State::from_code(reader.byte()?).ok_or(Malformed("a state is unknown"))?,
+            result: reader.optional()?,
+            detail: reader.optional()?,
+        },
         _ => return Err(Malformed("a notice is of an unknown kind")),
     };
     reader.end()?;
     Ok(notice)
+}
+
+/// The task that an entry was written for; none has the number 0.
+fn found(task: TaskId) -> Option<TaskId> {
+    (task != TaskId(0)).then_some(task)
 }
 
 /// What a task's ends make fire, packed.
@@ -835,6 +940,25 @@ pub(crate) mod tests {
                 Notice::GroupAsk { group: group.clone(), instance, task, limits },
                 Notice::GroupGrant { task, instance },
                 Notice::GroupRelease { group, instance },
+            ] {
+                prop_assert_eq!(super::notice(notice.task().unwrap_or_default(), &pack_notice(&notice)).unwrap(), notice);
+            }
+        }
+
+        #[test]
+        fn what_callers_and_called_say_comes_back_as_it_was(
+            (name, task, caller, caller_task, hops) in any::<(String, Option<u64>, u64, u64, u32)>(),
+            (payload, instance, result, detail, is_killed) in any::<(Option<String>, Option<u64>, Option<String>, Option<String>, bool)>(),
+            lent in any::<Vec<String>>(),
+            state in proptest::sample::select(&State::ALL[..]),
+        ) {
+            let [payload, result, detail] = [payload, result, detail].map(|text| text.map(Arc::<str>::from));
+            let (name, task, caller): (Arc<str>, _, _) = (name.into(), task.filter(|task| *task > 0).map(TaskId), InstanceId(caller));
+            let caller_task = TaskId(caller_task);
+            for notice in [
+                Notice::Called { name: name.clone(), task, caller, caller_task, hops, lent: lent.into_iter().map(Into::into).collect(), payload },
+                Notice::CallCancelled { name, task, caller, is_killed },
+                Notice::CallEnded { task: caller_task, caller, instance: instance.map(InstanceId), state, result, detail },
             ] {
                 prop_assert_eq!(super::notice(notice.task().unwrap_or_default(), &pack_notice(&notice)).unwrap(), notice);
             }

@@ -90,11 +90,14 @@ coded!(Cause {
     Marked = 29,
     CarriedOver = 30,
     Backfilled = 39,
+    Called = 46,
+    Calls = 47,
+    CallEnded = 48,
 });
 
 coded!(MapPhase { List = 0, Items = 1, Reduce = 2 });
 
-coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4, Backfill = 6 });
+coded!(Origin { Schedule = 0, CatchUp = 1, Manual = 2, Chain = 3, Rerun = 4, Backfill = 6, Call = 7 });
 
 // SQL has that of those that run as a literal.
 coded!(BackfillState { Running = 0, Done = 1, Cancelled = 2 });

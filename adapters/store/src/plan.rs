@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::chains::{self, ChainProblem, Edge};
+use punctual_core::chains::{self, Call, ChainProblem, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
 use punctual_driver::ports::{Applied, AuditAction, TaskDocument};
@@ -25,6 +25,7 @@ pub(crate) struct Creation {
     pub(crate) name: Arc<str>,
     pub(crate) document: Arc<str>,
     pub(crate) chains: Option<Arc<[Chain]>>,
+    pub(crate) calls: Vec<Arc<str>>,
     pub(crate) group: Option<Arc<str>>,
 }
 
@@ -48,7 +49,27 @@ pub(crate) struct Change {
     /// `None`: it removes the task.
     pub(crate) document: Option<Arc<str>>,
     pub(crate) chains: Option<Arc<[Chain]>>,
+    /// The tasks that its nodes call.
+    pub(crate) calls: Vec<Arc<str>>,
     pub(crate) group: Option<Arc<str>>,
+}
+
+/// How the tasks that are stored hang together.
+#[derive(Debug, Default)]
+pub(crate) struct Ties {
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) calls: Vec<Call>,
+}
+
+impl Ties {
+    /// The names of which it has to be known whether they are there.
+    pub(crate) fn names_to_look_up(&self) -> Vec<Arc<str>> {
+        let after = self.edges.iter().map(|edge| &edge.after);
+        let mut names: Vec<_> = after.chain(self.calls.iter().map(|call| &call.called)).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }
 
 impl Plan {
@@ -65,34 +86,36 @@ impl Plan {
         created.chain(changed).map(|(name, chains)| (name, chains.as_deref().unwrap_or_default()))
     }
 
+    /// The same names, and the tasks that their nodes call then.
+    fn calls(&self) -> impl Iterator<Item = (&Arc<str>, &[Arc<str>])> {
+        let created = self.created.iter().map(|created| (&created.name, &*created.calls));
+        created.chain(self.changed.iter().chain(&self.removed).map(|change| (&change.name, &*change.calls)))
+    }
+
     /// Whether it can make tasks hang together as they must not.
     pub(crate) fn may_break_chains(&self) -> bool {
-        !self.removed.is_empty() || self.chains().any(|(_, chains)| !chains.is_empty())
+        !self.removed.is_empty() || self.chains().any(|(_, chains)| !chains.is_empty()) || self.calls().any(|(_, calls)| !calls.is_empty())
     }
 
-    /// The edges that there would be: those that are stored, as far as they stay, and what the documents say.
-    fn edges_afterwards(&self, mut stored: Vec<Edge>) -> Vec<Edge> {
+    /// The ties that there would be: those that are stored, as far as they stay, and what the documents say.
+    pub(crate) fn ties_afterwards(&self, stored: Ties) -> Ties {
+        let Ties { mut edges, mut calls } = stored;
         let replaced: FxHashSet<_> = self.chains().map(|(name, _)| name).collect();
-        stored.retain(|edge| !replaced.contains(&edge.task));
+        edges.retain(|edge| !replaced.contains(&edge.task));
+        calls.retain(|call| !replaced.contains(&call.task));
         let chains = self.chains().flat_map(|(task, chains)| chains.iter().map(move |chain| (task, chain)));
-        stored.extend(chains.map(|(task, chain)| Edge { after: chain.task.clone(), task: task.clone() }));
-        stored
+        edges.extend(chains.map(|(task, chain)| Edge { after: chain.task.clone(), task: task.clone() }));
+        let called = self.calls().flat_map(|(task, calls)| calls.iter().map(move |called| (task, called)));
+        calls.extend(called.map(|(task, called)| Call { task: task.clone(), called: called.clone() }));
+        Ties { edges, calls }
     }
 
-    /// The names of which it has to be known whether they are there.
-    pub(crate) fn names_to_look_up(&self, stored: &[Edge]) -> Vec<Arc<str>> {
-        let mut names: Vec<_> = self.edges_afterwards(stored.to_vec()).into_iter().map(|edge| edge.after).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// Checks how tasks would hang together. `stored`: how they do now; `there`: which of the names that were looked up there are now.
-    pub(crate) fn check_chains(&mut self, stored: Vec<Edge>, mut there: FxHashSet<Arc<str>>) {
+    /// Checks how tasks would hang together. `there`: which of the names that were looked up there are now.
+    pub(crate) fn check_chains(&mut self, afterwards: &Ties, mut there: FxHashSet<Arc<str>>) {
         self.removed.iter().for_each(|change| _ = there.remove(&change.name));
         there.extend(self.created.iter().map(|created| created.name.clone()));
         there.extend(self.changed.iter().map(|change| change.name.clone()));
-        self.refused = chains::problems(&self.edges_afterwards(stored), |name| there.contains(name));
+        self.refused = chains::problems(&afterwards.edges, &afterwards.calls, |name| there.contains(name));
     }
 
     pub(crate) fn into_applied(self) -> Applied {
@@ -142,10 +165,11 @@ impl<'a> Planner<'a> {
     pub(crate) fn compare(&mut self, task: &TaskDocument, stored: Option<StoredTask>) {
         let (name, document) = (Arc::clone(&task.definition.name), Arc::clone(&task.document));
         let (chains, group) = (task.definition.chains.clone(), task.definition.group.clone());
-        let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains, group }) };
+        let calls = task.definition.called_tasks();
+        let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains, calls, group }) };
         if stored.is_removed || !stored.is_equal {
             let version = Version(stored.version.0 + 1);
-            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains, group });
+            self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains, calls, group });
             return;
         }
         self.plan.unchanged += 1;
@@ -158,7 +182,8 @@ impl<'a> Planner<'a> {
     pub(crate) fn made_before(&mut self, id: TaskId, name: &str, version: Version) {
         if !self.last.contains_key(name) {
             let version = Version(version.0 + 1);
-            self.plan.removed.push(Change { task: id, name: name.into(), version, document: None, chains: None, group: None });
+            let (name, calls) = (name.into(), Vec::new());
+            self.plan.removed.push(Change { task: id, name, version, document: None, chains: None, calls, group: None });
         }
     }
 

@@ -76,7 +76,7 @@ impl Scheduler {
         if let Some(new) = self.new_partitions.iter_mut().find(|new| new.id == id.partition()) {
             return new.ready.push(id);
         }
-        if self.instances.contains_key(&id) && self.awaits_results(id) {
+        if self.instances.contains_key(&id) && (self.call_if_due(id) || self.awaits_results(id)) {
             return;
         }
         let now = ready_now(self.now.monotonic);

@@ -463,6 +463,7 @@ impl Scheduler {
         self.workers.release(id);
         self.mark_instance(id);
         self.tell_chained(id);
+        self.tell_caller(id);
         self.give_slot_back(id);
         self.backfilled_one_ended(id);
         if was_created {
@@ -499,7 +500,7 @@ impl Scheduler {
 }
 
 /// Who asked for the end, and how the attempt then ended.
-fn joined(asked: Option<Arc<str>>, how: Option<Arc<str>>) -> Option<Arc<str>> {
+pub(super) fn joined(asked: Option<Arc<str>>, how: Option<Arc<str>>) -> Option<Arc<str>> {
     match (asked, how) {
         (Some(asked), Some(how)) => {
             let mut text = format!("{asked}; {how}");

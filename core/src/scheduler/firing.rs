@@ -326,6 +326,7 @@ impl Scheduler {
                 _ => "the task is at its limit of running instances",
             }));
             self.end_fixed_delay(id);
+            self.tell_caller(id);
             return Some(id);
         }
         let Firing { task, version, fire_time, .. } = firing;
@@ -386,6 +387,7 @@ impl Scheduler {
         live.change(state, cause, self.now.wall).detail = detail;
         self.instances.insert(id, live);
         self.mark_instance(id);
+        self.take_up_call(id);
         id
     }
 
@@ -476,6 +478,7 @@ impl Scheduler {
             }
             Admission::Discard | Admission::QueueFull => {
                 live.change(State::Skipped, Cause::LimitReached, now);
+                self.tell_caller(id);
             }
         }
         self.mark_instance(id);
@@ -587,6 +590,7 @@ pub(super) fn cause_of(origin: Origin) -> Cause {
         Origin::Chain => Cause::Chained,
         Origin::Rerun => Cause::RerunRequested,
         Origin::Backfill => Cause::Backfilled,
+        Origin::Call => Cause::Called,
     }
 }
 

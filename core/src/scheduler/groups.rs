@@ -7,7 +7,8 @@
 //! that has asked and not ended, either its question on the way, or its slot, granted or not; whoever takes either side over goes on from
 //! there, and neither is a slot granted twice nor one lost.
 //!
-//! An instance keeps its slot until it has ended, also while it waits to be retried. Who asks first is granted first. Each instance brings
+//! An instance keeps its slot until it has ended, also while it waits to be retried. What a workflow's run calls within its own group has the
+//! run's slot. Who asks first is granted first. Each instance brings
 //! what its own task knows of the limits: of two tasks that know different ones, each keeps to its own.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,6 +126,11 @@ impl Scheduler {
         let Some(live) = self.instances.get_mut(&id) else { return false };
         let Some(of_task) = self.tasks.get(&live.row.task) else { return false };
         let (Some(group), Some(limits)) = (&of_task.definition.group, of_task.definition.policies.group) else { return false };
+        if live.row.lent_slots().contains(group) {
+            // The run that called it waits for it, and would not give its slot back before.
+            probe!("group.lent");
+            return false;
+        }
         let (group, name) = (group.clone(), of_task.definition.name.clone());
         live.row.links.get_or_insert_default().slot = Some(SlotLink { group: group.clone(), is_granted: false });
         let (task, partition) = (live.row.task, partition_of(&group, self.config.partitions));
@@ -143,7 +149,7 @@ impl Scheduler {
         self.tell(id.partition(), partition, name, Notice::GroupRelease { group, instance: id });
     }
 
-    fn tell(&mut self, from: PartitionId, to: PartitionId, by: Arc<str>, notice: Notice) {
+    pub(super) fn tell(&mut self, from: PartitionId, to: PartitionId, by: Arc<str>, notice: Notice) {
         let at = self.now.wall;
         self.lanes.pending(from).messages.push(Message { partition: to, from, at, by, notice });
     }
@@ -252,8 +258,9 @@ impl Scheduler {
     }
 }
 
-/// Whether what an entry asks for makes nothing new: such an entry is applied also where there is no room for more instances, since it makes
-/// room.
+/// Whether what an entry asks for makes nothing new, or what a node that has begun waits for: such an entry is applied also where there is no
+/// room for more instances, since it makes room. There are no more calls than nodes that wait for them.
 pub(super) fn makes_room(notice: &Notice) -> bool {
-    matches!(notice, Notice::GroupAsk { .. } | Notice::GroupGrant { .. } | Notice::GroupRelease { .. })
+    // One that is cancelled stays behind its call.
+    !matches!(notice, Notice::Chained { .. } | Notice::CallCancelled { .. })
 }

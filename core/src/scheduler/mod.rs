@@ -5,7 +5,7 @@
 //! carries both clocks.
 //!
 //! What is where: partitions and leases in `ownership`, fire times in `firing`, the inbox in `requests`, what one task's end means for
-//! others in `chains`, fire times of the past in `backfills`, shards in `parts`, runs of workflows in `nodes`, what is mapped over a list in
+//! others in `chains`, nodes that call other tasks in `calls`, fire times of the past in `backfills`, shards in `parts`, runs of workflows in `nodes`, what is mapped over a list in
 //! `maps`, places of limits in `places` and `groups`, what people have paused in `pauses`, who is given what in `assigning`, rate limits in `throttle`, circuit breakers and budgets of retries in `breakers`,
 //! workers in `workers`, what becomes of their attempts in `attempts`, and the way to the store in `commit`.
 //!
@@ -21,6 +21,7 @@ mod assigning;
 mod attempts;
 mod backfills;
 mod breakers;
+mod calls;
 mod chains;
 mod changes;
 mod commit;
@@ -488,6 +489,8 @@ pub struct Scheduler {
     parts: FxHashMap<InstanceId, Parts>,
     /// Of the instances that are mapped over a list.
     maps: FxHashMap<InstanceId, Mapping>,
+    /// Of the nodes that have called an instance which is this replica's: that instance.
+    calls: FxHashMap<InstanceId, InstanceId>,
     /// Of the tasks whose ends make others fire.
     references: FxHashMap<TaskId, References>,
     pauses: Pauses,
@@ -540,6 +543,7 @@ impl Scheduler {
             instances: FxHashMap::default(),
             parts: FxHashMap::default(),
             maps: FxHashMap::default(),
+            calls: FxHashMap::default(),
             references: FxHashMap::default(),
             pauses: Pauses::default(),
             ready: ReadyQueue::default(),

@@ -6,7 +6,7 @@
 //! neither, and makes the run anew from the rows of its nodes.
 //!
 //! What an ended node costs is its own edges. Results are kept as long as a node that may be given them, or whose condition reads them, has
-//! not ended.
+//! not ended. Those of nodes that nothing comes after are the run's own result.
 
 use std::sync::Arc;
 
@@ -45,8 +45,10 @@ pub(super) struct Flow {
     /// The instances of nodes that have started and not ended.
     started: FxHashMap<NodeIndex, InstanceId>,
     results: FxHashMap<NodeIndex, Arc<str>>,
-    /// For each node, how many that may want its result have not ended.
+    /// For each node, how many that may want its result have not ended; the run itself does, of those that nothing comes after.
     readers: Vec<u32>,
+    /// How much of what the run wants is kept.
+    kept_bytes: usize,
 }
 
 /// How far what runs is to be ended.
@@ -67,12 +69,36 @@ impl Flow {
         over: &[NodeIndex],
     ) -> Self {
         let graph = workflow.graph();
-        let readers = graph.nodes().map(|node| (graph.dependants(node).len() + graph.far_readers(node).len()) as u32).collect();
-        let mut flow = Flow { workflow, run, started, results, readers };
+        let wants = |node| graph.dependants(node).len() + graph.far_readers(node).len() + usize::from(graph.dependants(node).is_empty());
+        let readers = graph.nodes().map(|node| wants(node) as u32).collect();
+        let mut flow = Flow { workflow, run, started, results: FxHashMap::default(), readers, kept_bytes: 0 };
         over.iter().for_each(|node| flow.wants_no_more(*node));
-        let readers = &flow.readers;
-        flow.results.retain(|node, _| readers[node.place()] > 0);
+        let mut results: Vec<_> = results.into_iter().collect();
+        results.sort_unstable_by_key(|(node, _)| *node);
+        results.into_iter().for_each(|(node, result)| flow.keep(node, result));
         flow
+    }
+
+    /// A node has answered: keeps that as long as it may be wanted, and for the run as far as there is room.
+    fn keep(&mut self, node: NodeIndex, result: Arc<str>) {
+        let graph = self.workflow.graph();
+        if graph.dependants(node).is_empty() {
+            if self.kept_bytes + result.len() > limits::RESULT_BYTES_MAX {
+                return;
+            }
+            self.kept_bytes += result.len();
+        }
+        if self.readers[node.place()] > 0 {
+            self.results.insert(node, result);
+        }
+    }
+
+    /// What the nodes have answered that nothing comes after, by their names; `None`: nothing.
+    fn result(&self) -> Option<Arc<str>> {
+        let graph = self.workflow.graph();
+        let last = graph.nodes().filter(|node| graph.dependants(*node).is_empty());
+        let answers = last.filter_map(|node| Some((&**graph.name(node), Some(&**self.results.get(&node)?))));
+        Some(inputs(answers, limits::RESULT_BYTES_MAX)).filter(|text| text != "{}").map(Arc::from)
     }
 
     /// A node has ended: it reads no results any more.
@@ -201,10 +227,13 @@ impl Scheduler {
                 Step::End(how) => end = Some(how),
             }
         }
+        // A kill reaches the nodes as what it is.
+        let asked = self.instances.get(&whole).and_then(|live| live.cancel.as_ref());
+        let cause = if asked.is_some_and(|(cause, _)| *cause == Cause::KillRequested) { Cause::KillRequested } else { Cause::ParentEnded };
         for node in to_cancel {
             let is_with_worker = self.instances.get(&node).is_some_and(|live| live.row.state.is_with_worker());
             if cancelling == Cancelling::All || !is_with_worker {
-                self.cancel_instance(node, Cause::ParentEnded, None);
+                self.cancel_instance(node, cause, None);
             }
         }
         if let Some(end) = end {
@@ -263,10 +292,8 @@ impl Scheduler {
         let (state, result) = (node_state(row.state), row.result.clone());
         let Some(flow) = self.flow(whole) else { return };
         flow.started.remove(&node);
-        if let Some(result) = result
-            && flow.readers[node.place()] > 0
-        {
-            flow.results.insert(node, result);
+        if let Some(result) = result {
+            flow.keep(node, result);
         }
         flow.wants_no_more(node);
         let steps = flow.go_on(|run, graph, results| run.node_ended(graph, node, state, results));
@@ -275,7 +302,8 @@ impl Scheduler {
 
     /// All nodes have ended, and with them the run.
     fn end_of_run(&mut self, whole: InstanceId, end: RunEnd) {
-        let failed = self.parts.remove(&whole).and_then(|parts| parts.flow).map(|flow| flow.failed_names());
+        let flow = self.parts.remove(&whole).and_then(|parts| parts.flow);
+        let (failed, result) = (flow.as_ref().map(|flow| flow.failed_names()), flow.and_then(|flow| flow.result()));
         let Some(live) = self.instances.get_mut(&whole) else { return };
         match (live.cancel.take(), end) {
             (Some((Cause::ParentEnded, _)), _) => {
@@ -283,7 +311,10 @@ impl Scheduler {
                 self.end(whole, State::Cancelled, Cause::CancelRequested, None, detail);
             }
             (Some((cause, detail)), _) => self.end(whole, State::Cancelled, cause, None, detail),
-            (None, RunEnd::Succeeded) => self.end(whole, State::Succeeded, Cause::PartsEnded, None, None),
+            (None, RunEnd::Succeeded) => {
+                live.row.result = result;
+                self.end(whole, State::Succeeded, Cause::PartsEnded, None, None);
+            }
             (None, RunEnd::Cancelled) => self.end(whole, State::Cancelled, Cause::CancelRequested, None, None),
             (None, RunEnd::Failed) => {
                 probe!("workflow.failed");
@@ -391,9 +422,9 @@ impl Scheduler {
     fn run_of(&self, row: &InstanceRow) -> Option<InstanceId> {
         row.part.node_index()?;
         let parent = row.parent()?;
-        match row.part.shard_index() {
-            None => Some(parent),
-            Some(_) => self.instances.get(&parent)?.row.parent(),
+        match row.part.is_shard() {
+            false => Some(parent),
+            true => self.instances.get(&parent)?.row.parent(),
         }
     }
 
@@ -417,7 +448,7 @@ impl Scheduler {
         let graph = flow.workflow.graph();
         let upstreams =
             graph.upstreams(node).iter().map(|upstream| (&**graph.name(*upstream), flow.results.get(upstream).map(|text| &**text)));
-        Some(Node { name: Arc::clone(graph.name(node)), inputs: Arc::from(inputs(upstreams)) })
+        Some(Node { name: Arc::clone(graph.name(node)), inputs: Arc::from(inputs(upstreams, limits::INPUTS_BYTES_MAX)) })
     }
 }
 
@@ -437,7 +468,7 @@ impl Flow {
 const FAILED_NAMED_MAX: usize = 8;
 
 /// A JSON object with what each of these has answered, as far as there is room.
-fn inputs<'a>(answers: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+fn inputs<'a>(answers: impl Iterator<Item = (&'a str, Option<&'a str>)>, most_bytes: usize) -> String {
     let mut text = String::from("{");
     for (name, result) in answers {
         let is_json = |text: &&str| serde_json::from_str::<serde_json::Value>(text).is_ok();
@@ -447,7 +478,7 @@ fn inputs<'a>(answers: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Stri
             Some(result) => serde_json::Value::from(result).to_string(),
         };
         let member = format!("{}{}:{value}", if text.len() > 1 { "," } else { "" }, serde_json::Value::from(name));
-        if text.len() + member.len() < limits::INPUTS_BYTES_MAX {
+        if text.len() + member.len() < most_bytes {
             text.push_str(&member);
         }
     }
@@ -462,14 +493,14 @@ mod tests {
     #[test]
     fn inputs_are_json_whatever_was_answered() {
         let answers = [("a", Some("{\"n\": 1}")), ("b\"", None), ("c", Some("no json")), ("d", Some("7"))];
-        let read: serde_json::Value = serde_json::from_str(&inputs(answers.into_iter())).expect("JSON");
+        let read: serde_json::Value = serde_json::from_str(&inputs(answers.into_iter(), limits::INPUTS_BYTES_MAX)).expect("JSON");
         assert_eq!(read, serde_json::json!({ "a": { "n": 1 }, "b\"": null, "c": "no json", "d": 7 }));
     }
 
     #[test]
     fn inputs_beyond_the_limit_are_left_out_and_those_behind_them_are_not() {
         let large = format!("\"{}\"", "x".repeat(limits::INPUTS_BYTES_MAX));
-        let text = inputs([("a", Some("1")), ("large", Some(large.as_str())), ("b", Some("2"))].into_iter());
+        let text = inputs([("a", Some("1")), ("large", Some(large.as_str())), ("b", Some("2"))].into_iter(), limits::INPUTS_BYTES_MAX);
         assert_eq!(text, r#"{"a":1,"b":2}"#);
     }
 }

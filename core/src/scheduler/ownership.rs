@@ -577,6 +577,9 @@ impl Scheduler {
         }
         self.instances.insert(id, live);
         self.take_up_part(id);
+        if self.instances[&id].row.caller().is_some() && !guard!(Guard::CallsKnown, false) {
+            self.take_up_call(id);
+        }
         if state == State::Created && !waits_for_group {
             self.make_ready(id);
         }
@@ -601,6 +604,7 @@ impl Scheduler {
         self.references.retain(|_, references| references.partition != id);
         self.parts.retain(|whole, _| whole.partition() != id);
         self.maps.retain(|whole, _| whole.partition() != id);
+        self.calls.retain(|_, called| called.partition() != id);
         let Scheduler { tasks, cron_timers, loop_timers, .. } = self;
         tasks.retain(|_, task| {
             if task.partition == id {

@@ -75,6 +75,11 @@ impl Inbox {
         self.backlog.retain(|entry| entry.partition != id);
     }
 
+    /// Whether a task is still to be made, or removed, by what was read.
+    fn defines(&self, id: TaskId) -> bool {
+        self.backlog.iter().any(|entry| matches!(entry.request, Request::DefinitionChanged { task, .. } if task == id))
+    }
+
     /// These entries are gone from the store.
     pub(super) fn forget(&mut self, ids: impl IntoIterator<Item = InboxId>) {
         if self.is_being_read {
@@ -132,13 +137,21 @@ impl Scheduler {
         {
             self.apply_and_remove(entry);
         }
-        // A memory that is full of instances which wait for their groups would wait for ever.
+        // A memory that is full of instances which wait for their groups, or for what they have called, would wait for ever.
         while self.has_room_to_write()
-            && let Some(index) =
-                self.inbox.backlog.iter().position(|entry| matches!(&entry.request, Request::Notice(notice) if makes_room(notice)))
+            && let Some(index) = self.inbox.backlog.iter().position(|entry| self.goes_before_others(entry))
             && let Some(entry) = self.inbox.backlog.remove(index)
         {
             self.apply_and_remove(entry);
+        }
+    }
+
+    /// Whether an entry is applied also where there is no room for more instances.
+    fn goes_before_others(&self, entry: &InboxEntry) -> bool {
+        match &entry.request {
+            Request::Notice(Notice::Called { task: Some(task), .. }) => self.tasks.contains_key(task) || !self.inbox.defines(*task),
+            Request::Notice(notice) => makes_room(notice),
+            _ => false,
         }
     }
 
@@ -156,7 +169,7 @@ impl Scheduler {
         }
         let applied = Some((entry.partition, entry.id));
         let entry = match self.take_notice(entry) {
-            Ok(()) => return applied,
+            Ok(is_kept) => return applied.filter(|_| !is_kept),
             Err(entry) => entry,
         };
         match entry.request {
@@ -198,11 +211,7 @@ impl Scheduler {
                 };
                 let detail = by_whom(&entry.by, reason.as_deref());
                 self.cancel_instance(instance, cause, Some(detail));
-                if let Some(live) = self.instances.get_mut(&instance)
-                    && live.row.state.is_with_worker()
-                    && !guard!(Guard::CancelKeptUntilEnd, false)
-                {
-                    live.cancel_requests.push(entry.id);
+                if self.is_kept_until_end(instance, entry.id) {
                     return None;
                 }
             }
@@ -210,16 +219,31 @@ impl Scheduler {
         applied
     }
 
-    /// Does what another owner asks for; anything else is handed back.
-    fn take_notice(&mut self, entry: InboxEntry) -> Result<(), InboxEntry> {
+    /// An instance was asked to end, and hasn't yet: the entry stays in the inbox until it has, so that a new owner finds it.
+    pub(super) fn is_kept_until_end(&mut self, instance: InstanceId, entry: InboxId) -> bool {
+        let Some(live) = self.instances.get_mut(&instance).filter(|live| live.row.state.is_with_worker()) else { return false };
+        let is_kept = !guard!(Guard::CancelKeptUntilEnd, false);
+        if is_kept {
+            live.cancel_requests.push(entry);
+        }
+        is_kept
+    }
+
+    /// Does what another owner asks for, and answers whether the entry stays in the inbox nevertheless; anything else is handed back.
+    fn take_notice(&mut self, entry: InboxEntry) -> Result<bool, InboxEntry> {
         let Request::Notice(notice) = &entry.request else { return Err(entry) };
         match notice {
             Notice::Chained { task, cause, hops, payload } => self.chained(&entry, *task, *cause, *hops, payload.clone()),
             Notice::GroupAsk { group, instance, task, limits } => self.slot_asked_for(&entry, group, *instance, *task, *limits),
             Notice::GroupGrant { instance, .. } => self.slot_granted(*instance),
             Notice::GroupRelease { instance, .. } => self.slot_given_back(*instance),
+            Notice::Called { .. } => self.called(&entry, notice),
+            Notice::CallCancelled { caller, is_killed, .. } => return Ok(self.call_cancelled(&entry, *caller, *is_killed)),
+            Notice::CallEnded { caller, instance, state, result, detail, .. } => {
+                self.call_ended(*caller, *instance, *state, result.clone(), detail.as_deref());
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// A task was made or edited at `at`. Nothing that an edit does makes it fire by itself.
@@ -421,9 +445,10 @@ impl Scheduler {
             };
             if live.cancel.as_ref().is_none_or(is_more) {
                 live.cancel = Some((cause, detail));
-                match live.row.has_parts() {
-                    true => self.cancel_parts(id, if is_killed { cause } else { Cause::ParentEnded }),
-                    false => self.ask_to_cancel(id),
+                match () {
+                    () if live.row.has_parts() => self.cancel_parts(id, if is_killed { cause } else { Cause::ParentEnded }),
+                    () if live.row.calls().is_some() => self.cancel_call(id, is_killed),
+                    () => self.ask_to_cancel(id),
                 }
             }
             return;
@@ -447,6 +472,7 @@ impl Scheduler {
         }
         self.mark_instance(id);
         self.tell_chained(id);
+        self.tell_caller(id);
         self.give_slot_back(id);
         self.backfilled_one_ended(id);
         if was_created && !waited_for_group {

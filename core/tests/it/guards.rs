@@ -427,7 +427,14 @@ fn paused() -> Result<(), String> {
     ensure(world.starts("a").is_empty() && world.rows("a").len() == 1, "a paused task has started something")
 }
 
-const SCENARIOS: [(Guard, Scenario); 27] = [
+/// A run is cancelled whose node has called a task, and the owner of that is another one by then.
+fn call_taken_over() -> Result<(), String> {
+    let (world, called) = crate::calls::cancelled_after_a_takeover();
+    ensure(world.states("sub") == [State::Cancelled], "cancel.effective: what a cancelled node has called goes on")?;
+    ensure(called == 1, "call.complete: a node has called twice")
+}
+
+const SCENARIOS: [(Guard, Scenario); 28] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -455,6 +462,7 @@ const SCENARIOS: [(Guard, Scenario); 27] = [
     (Guard::EndedNodesKnown, diamond_taken_over),
     (Guard::BandsTakeTurns, mixed_bands),
     (Guard::PauseHolds, paused),
+    (Guard::CallsKnown, call_taken_over),
 ];
 
 /// Guards that random plans in the simulated world show to be needed, and no scenario here.
@@ -578,6 +586,10 @@ fn every_probe_is_hit() {
     // Nodes of workflows are skipped, marked, carried over, and found by a new owner.
     crate::workflows::a_rerun_from_a_node_runs_what_follows_from_it();
     crate::workflows::what_was_said_of_a_failed_node_counts_after_a_takeover();
+    // Nodes call, also what can't be.
+    crate::calls::a_node_ends_with_what_it_has_called();
+    crate::calls::what_is_called_within_a_group_needs_no_slot_of_its_own();
+    crate::calls::a_call_that_can_not_be_is_answered();
     // A fire time is made up for.
     sharded.backfill("divided", &[punctual_core::time::Timestamp(0)], 1);
     sharded.run(5_000);

@@ -6,6 +6,7 @@ mod backfills;
 mod behaviours;
 mod broadcast;
 mod bursts;
+mod calls;
 mod chains;
 mod changes;
 mod commits;

@@ -109,7 +109,7 @@ const WORKFLOW: usize = 7;
 /// Its nodes.
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Each rule but one, each policy, and shards.
+/// Each rule but one, each policy, shards, and other tasks.
 fn workflow(base: TaskDefinition) -> TaskDefinition {
     let [mut a, mut b, mut c, mut d, mut e, mut f] =
         [(0, &[][..]), (1, &["a"]), (2, &["a"]), (3, &["b", "c"]), (4, &["b", "c"]), (5, &["d"])]
@@ -127,6 +127,9 @@ fn workflow(base: TaskDefinition) -> TaskDefinition {
         }
         if node == "d" {
             Arc::make_mut(&mut definition.policies).retry.max_attempts = Some(2);
+        }
+        if node == "e" || node == "f" {
+            definition.calls = Some(name(if node == "e" { 1 } else { 3 }).into());
         }
     });
     TaskDefinition { workflow: made.workflow, ..base }
@@ -302,8 +305,8 @@ fn judge(world: &World) -> Result<(), String> {
         if !definition.idempotent && began.count() > 1 {
             return Err(format!("instance {} is not idempotent and began twice", row.id));
         }
-        // Its parts did; or nobody was to, since somebody has said so, or it had been done in the run before.
-        let is_without_attempts = row.has_parts() || row.transitions.len() == 1;
+        // Its parts, or what it has called, did; or nobody was to, since somebody has said so, or it had been done in the run before.
+        let is_without_attempts = row.has_parts() || row.calls().is_some() || row.transitions.len() == 1;
         if row.state == State::Succeeded
             && !is_without_attempts
             && !world.began.iter().any(|began| began.instance == row.id && began.ended.is_some_and(|(_, whole)| whole))

@@ -7,6 +7,7 @@ use punctual_core::definition::{Blocking, Sharding, TaskDefinition, Trigger, Wor
 use punctual_core::ids::InstanceId;
 use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, InstanceRow, Part, State};
+use punctual_core::limits;
 use punctual_core::protocol::End;
 use punctual_core::workflow::{Comparison, Condition, FailurePolicy, Graph, NodeSpec, TriggerRule};
 use punctual_sim::tabletop::{Run, World, task};
@@ -192,6 +193,37 @@ pub(crate) fn a_rerun_from_a_node_runs_what_follows_from_it() {
     assert!(world.rerun_from(wholes(&world, "w")[2].id, &["b"], true).is_some_and(|entry| entry.0 > 0), "it was asked for before");
     assert_eq!(world.rerun_from(nodes(&world, "w", 4)["b"].id, &["b"], true), None, "a node is rerun by its run");
     world.assert_sound();
+}
+
+/// What the nodes have answered that nothing comes after is the run's result, and what it hands on; also where its owner has changed.
+#[test]
+fn a_run_answers_what_its_last_nodes_have_answered() {
+    for is_taken_over in [false, true] {
+        let mut world = World::settled(2);
+        world.define(workflow("w", vec![node("a", &[]), node("b", &["a"]), node("c", &["a"]), node("d", &["a"])]));
+        let after = [punctual_core::definition::Chain { task: "w".into(), on: punctual_core::definition::ChainOn::Success }];
+        world.define(TaskDefinition { chains: Some(after.into()), ..task("next", Trigger::Manual) });
+        world.answer_node("w", "a", "1");
+        world.answer_node("w", "b", "{\"rows\":2}");
+        world.answer_node("w", "d", "no json");
+        world.script_node("w", "d", &[takes(30 * SECOND)]);
+        world.trigger("w", None);
+        world.run(5 * SECOND);
+        if is_taken_over {
+            world.crash_replica(0);
+            world.start_replica(0);
+        }
+        world.run(60 * SECOND);
+        let expected = Some(r#"{"b":{"rows":2},"d":"no json"}"#);
+        assert_eq!(wholes(&world, "w")[0].result.as_deref(), expected, "{is_taken_over}");
+        assert_eq!(world.rows("next")[0].payload.as_deref(), expected);
+        world.answer_node("w", "b", &"x".repeat(limits::RESULT_BYTES_MAX));
+        world.trigger("w", None);
+        world.run(60 * SECOND);
+        let result = wholes(&world, "w")[1].result.as_deref().map(str::len);
+        assert!(result.is_none_or(|bytes| bytes <= limits::RESULT_BYTES_MAX), "what does not fit is left out");
+        world.assert_sound();
+    }
 }
 
 /// A rerun from a node that the workflow in force has no more does nothing, and is on record.

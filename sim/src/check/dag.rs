@@ -34,7 +34,7 @@ enum Counts {
 fn runs<'f, 'a>(facts: &'f Facts<'a>) -> Vec<Run<'f, 'a>> {
     let mut nodes: BTreeMap<InstanceId, Nodes<'a>> = BTreeMap::new();
     for commit in facts.commits.iter().filter(|commit| commit.stands()) {
-        for row in commit.batch.inserts.iter().filter(|row| row.part.shard_index().is_none()) {
+        for row in commit.batch.inserts.iter().filter(|row| !row.part.is_shard()) {
             let Some((run, node)) = row.parent().zip(row.part.node_index()) else { continue };
             nodes.entry(run).or_default().entry(node).or_default().push((commit.record, row));
         }

@@ -92,9 +92,9 @@ fn beginnings(facts: &Facts<'_>, case: &mut Case) {
 fn succeeded_without(facts: &Facts<'_>, instance: &Instance, case: &mut Case) {
     let Some(last) = instance.last.map(|last| &facts.versions[last]).filter(|last| last.row.state == State::Succeeded) else { return };
     let (row, record) = (last.row, facts.commit_of(last).record);
-    // Its parts have run in its place; or it was never to run, since somebody has said so, or it had succeeded in the run before.
+    // Its parts, or what it has called, have run in its place; or it was never to run, since somebody has said so, or it had succeeded in the run before.
     let is_said = matches!(&row.transitions[..], [only] if matches!(only.cause, Cause::Marked | Cause::CarriedOver));
-    if row.has_parts() || is_said {
+    if row.has_parts() || row.calls().is_some() || is_said {
         return;
     }
     let fence = row.transitions.last().map_or(row.fence, |last| last.fence);

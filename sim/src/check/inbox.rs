@@ -2,7 +2,7 @@
 
 use punctual_core::backfill::BackfillState;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
-use punctual_core::inbox::{Notice, ordinal_of};
+use punctual_core::inbox::{Notice, called_ordinal, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State};
 use punctual_core::limits;
 use punctual_core::occurrence::Outcome;
@@ -45,7 +45,8 @@ struct Brought<'a> {
 
 fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
     let commit = &facts.commits[place];
-    let asked_for = |row: &&InstanceRow| matches!(row.origin, Origin::Manual | Origin::Chain) && row.run == 1 && row.part == Part::WHOLE;
+    let asked_for =
+        |row: &&InstanceRow| matches!(row.origin, Origin::Manual | Origin::Chain | Origin::Call) && row.run == 1 && row.part == Part::WHOLE;
     let asked_for = commit.batch.inserts.iter().filter(asked_for);
     let (mut of_nothing, mut chained) = (FxHashMap::default(), FxHashMap::default());
     for occurrence in &commit.batch.occurrences {
@@ -85,6 +86,16 @@ fn judge_batch(facts: &Facts<'_>, place: usize, case: &mut Case) {
                 let runs_on = written.is_some_and(|write| write.row.state == BackfillState::Running);
                 runs_on.then(|| format!("backfill {backfill} runs on"))
             }
+            EntryKind::Noticed { notice: Notice::Called { task, caller, .. } } => {
+                call_without_effect(facts, commit, *task, *caller, &mut brought)
+            }
+            EntryKind::Noticed { notice: Notice::CallCancelled { caller, .. } } => {
+                let called = facts.instances.iter().filter_map(|instance| facts.row_at(instance.id, record));
+                let runs_on =
+                    called.into_iter().find(|row| !row.state.is_terminal() && row.caller().is_some_and(|(node, _)| node == *caller));
+                runs_on.map(|row| format!("instance {}, which node {caller} has called, is {}", row.id, row.state.name()))
+            }
+            EntryKind::Noticed { notice: Notice::CallEnded { caller, .. } } => cancel_without_effect(facts, *caller, record),
             EntryKind::Noticed { notice } => slot_without_effect(facts, place, notice),
             // It changes what the owner has in memory only.
             EntryKind::ReferencesChanged { .. } | EntryKind::Paused { .. } => None,
@@ -139,6 +150,27 @@ fn trigger_without_effect(id: InboxId, task: TaskId, submissions: usize, brought
     None
 }
 
+/// A call has its instance in the same batch, or is answered there that it can't have one.
+fn call_without_effect(
+    facts: &Facts<'_>,
+    commit: &Commit<'_>,
+    task: Option<TaskId>,
+    caller: InstanceId,
+    brought: &mut Brought<'_>,
+) -> Option<String> {
+    let answers = |notice: &Notice| matches!(notice, Notice::CallEnded { caller: node, instance: None, .. } if *node == caller);
+    match brought.asked_for.remove(&called_ordinal(caller)) {
+        Some(row) if Some(row.task) == task && row.caller().is_some_and(|(node, _)| node == caller) => None,
+        Some(row) => Some(format!("instance {} of task {} is not what node {caller} called", row.id, row.task)),
+        None if commit.batch.messages.iter().any(|message| answers(&message.notice)) => None,
+        None => {
+            let there = facts.instances.iter().filter_map(|instance| facts.row_at(instance.id, commit.record));
+            let is_there = there.into_iter().any(|row| row.caller().is_some_and(|(node, _)| node == caller));
+            (!is_there).then(|| format!("node {caller} has called nothing, and was not told why"))
+        }
+    }
+}
+
 /// A question for a slot makes one, a grant is in the row of an instance that has not ended, and what is given back is gone.
 fn slot_without_effect(facts: &Facts<'_>, place: usize, notice: &Notice) -> Option<String> {
     let commit = &facts.commits[place];
@@ -150,7 +182,7 @@ fn slot_without_effect(facts: &Facts<'_>, place: usize, notice: &Notice) -> Opti
     let asks = |notice: &Notice, of: InstanceId| matches!(notice, Notice::GroupAsk { instance, .. } if *instance == of);
     let written = |instance: &InstanceId| commit.batch.slots.iter().rev().find(|write| write.instance == *instance);
     match notice {
-        Notice::Chained { .. } => None,
+        Notice::Chained { .. } | Notice::Called { .. } | Notice::CallCancelled { .. } | Notice::CallEnded { .. } => None,
         // One that is given back in the same batch was never written.
         Notice::GroupAsk { instance, .. } if written(instance).is_none() && !is_there(&|other| gives_back(other, *instance)) => {
             Some(format!("instance {instance} has no slot"))

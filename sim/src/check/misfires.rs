@@ -82,7 +82,7 @@ fn wrong_instance(definition: &TaskDefinition, row: &InstanceRow, lateness: Late
     let policy = definition.policies.misfire;
     let (late, threshold) = (late(row.created_at(), row.fire_time), limits::MISFIRE_THRESHOLD.0);
     match row.origin {
-        Origin::Manual | Origin::Chain | Origin::Rerun | Origin::Backfill => None,
+        Origin::Manual | Origin::Chain | Origin::Rerun | Origin::Backfill | Origin::Call => None,
         Origin::Schedule => lateness.is_above(late, threshold).then(|| format!("{late} ms late, and taken as on time")),
         Origin::CatchUp if policy.action == MisfireAction::Skip => Some("it was to be skipped".into()),
         Origin::CatchUp if lateness.is_within(late, threshold) => Some(format!("{late} ms late, and taken as missed")),

@@ -27,6 +27,7 @@
 mod accounted;
 mod attempts;
 mod backfills;
+mod calls;
 mod chains;
 mod clock;
 mod dag;
@@ -148,6 +149,7 @@ pub const CATALOGUE: &[Property] = &[
     ),
     property("dag.complete", "a run ends when all its nodes have, once each, as they have", dag::complete),
     property("chain.told", "what fires after another task fires once for each of its ends, and for nothing else", chains::told),
+    property("call.complete", "a node calls one instance, and ends after it and as it has", calls::complete),
     property("pause.held", "nothing of a paused task starts from the pause's commit until its end", pauses::held),
     property("rate.held", "a task starts no more often than its rate allows, whoever owns it", queueing::held),
     property("backfill.complete", "a backfill has one instance for each of its fire times, in order, a few at once", backfills::complete),

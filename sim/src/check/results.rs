@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use punctual_core::definition::Blocking;
-use punctual_core::ids::ReplicaId;
-use punctual_core::instance::{Cause, State, Transition};
+use punctual_core::ids::{InstanceId, ReplicaId};
+use punctual_core::inbox::Notice;
+use punctual_core::instance::{Cause, InstanceRow, State, Transition};
 use punctual_core::protocol::End;
 use punctual_core::workflow::FailurePolicy;
 
@@ -57,6 +58,12 @@ impl Disturbances {
     fn is_quiet(&self, who: Who, from: u64, until: u64) -> bool {
         self.0.get(&who).is_none_or(|spells| spells.iter().all(|(begin, end)| *end < from || *begin > until))
     }
+}
+
+/// Whether a node has called this instance, or the one that it is a part of.
+fn calls_it(facts: &Facts<'_>, node: InstanceId, row: &InstanceRow) -> bool {
+    let of = |row: &InstanceRow| row.caller().is_some_and(|(caller, _)| caller == node);
+    of(row) || facts.instances.iter().filter_map(|whole| facts.last_row(whole.id)).any(|whole| of(whole) && facts.is_part_of(row, whole.id))
 }
 
 /// The scheduler that this replica is: their names begin with their number.
@@ -134,6 +141,7 @@ pub(super) fn cancels_are_meant(facts: &Facts<'_>) -> Verdict {
         let was_asked = facts.records[..record].iter().any(|record| match &record.what {
             What::CancelSubmitted { instance, .. } => *instance == run.instance || facts.is_part_of(row, *instance),
             What::Defined { task, definition, .. } => *task == row.task && definition.is_none(),
+            What::Noticed { notice: Notice::CallCancelled { caller, .. }, .. } => calls_it(facts, *caller, row),
             _ => false,
         });
         let from = at.saturating_sub(QUIET_MS);

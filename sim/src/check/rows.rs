@@ -9,7 +9,7 @@ use crate::check::{Case, Verdict};
 ///
 /// - The first state is waiting or created; or any end, for a node of a workflow that is not run.
 /// - From waiting: created, or skipped or cancelled; waiting, where it is put off.
-/// - From created: dispatched; running, where it is divided into parts, which run in its place; a late success of an attempt that was given back;
+/// - From created: dispatched; running, where it is divided into parts, or calls another task, which run in its place; a late success of an attempt that was given back;
 ///   failed, where it is for one worker only and that is gone, or for too many; skipped or cancelled, since nobody has it.
 /// - From dispatched: created where it was given back; running; any end, since what happens in one batch may pass over running.
 /// - From running: retrying or any end.
@@ -40,7 +40,7 @@ fn is_legal(row: &InstanceRow, from: Option<State>, transition: &Transition) -> 
     match (from, to) {
         // Whatever a node has come to in the run before, it has come to here.
         (None, to) if to.is_terminal() => return row.part.node_index().is_some() && !row.part.is_shard(),
-        (Some(State::Created), State::Running) => return row.has_parts(),
+        (Some(State::Created), State::Running) => return row.has_parts() || row.calls().is_some(),
         (Some(State::Created), State::Failed) => {
             let is_for_worker = row.links.as_ref().is_some_and(|links| links.is_for_worker);
             return match transition.cause {

@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use punctual_core::batch::Output;
-use punctual_core::chains::{self, ChainProblem, Edge};
+use punctual_core::chains::{self, Call, ChainProblem, Edge};
+use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InstanceId, PartitionId, TaskId, Version};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
@@ -73,7 +74,8 @@ impl Data {
             _ => None,
         });
         let documents: Vec<_> = documents.collect();
-        if removed.is_empty() && documents.iter().all(|definition| definition.chains.is_none()) {
+        let has_ties = |definition: &Arc<TaskDefinition>| definition.chains.is_some() || !definition.called_tasks().is_empty();
+        if removed.is_empty() && !documents.iter().any(|definition| has_ties(definition)) {
             return Vec::new();
         }
         let is_new = |name: &str| documents.iter().any(|definition| &*definition.name == name);
@@ -85,8 +87,13 @@ impl Data {
             let chains = definition.chains.iter().flat_map(|chains| chains.iter());
             edges.extend(chains.map(|chain| Edge { after: chain.task.clone(), task: definition.name.clone() }));
         }
+        let stored = self.calls.iter().map(|(task, called)| Call { task: name_of(*task), called: name_of(*called) });
+        let mut calls: Vec<_> = stored.filter(|call| !is_new(&call.task) && !is_removed(&call.task)).collect();
+        for definition in &documents {
+            calls.extend(definition.called_tasks().into_iter().map(|called| Call { task: definition.name.clone(), called }));
+        }
         let is_there = |name: &str| self.names.get(name).is_some_and(|named| !named.removed);
-        chains::problems(&edges, |name| is_new(name) || is_there(name) && !is_removed(name))
+        chains::problems(&edges, &calls, |name| is_new(name) || is_there(name) && !is_removed(name))
     }
 
     /// Tasks that were not removed, by name.

@@ -10,7 +10,7 @@ use punctual_core::backfill::{BackfillRow, BackfillWrite};
 use punctual_core::batch::{Batch, GroupSlot, Output, Reference};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version, partition_of};
-use punctual_core::inbox::{InboxEntry, Request, Submission};
+use punctual_core::inbox::{InboxEntry, Notice, Request, Submission};
 use punctual_core::instance::{InstanceRow, Links, Part, ShardsAgain, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::{Millis, Timestamp};
@@ -176,6 +176,8 @@ pub struct Data {
     pub occurrences: Vec<Occurrence>,
     /// What the ends of tasks make fire, by the task that ends and the one that fires.
     pub references: BTreeMap<(TaskId, TaskId), Reference>,
+    /// The tasks that nodes of others call: who calls, and who is called.
+    pub calls: BTreeSet<(TaskId, TaskId)>,
     /// Slots of groups, by the group's partition and their instances.
     pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
     /// Backfills, by the entries that asked for them.
@@ -358,12 +360,32 @@ impl Data {
             let Some(from) = self.names.get(&chain.task).map(|named| named.task) else { continue };
             self.references.insert((from, task), Reference { from, to: task, partition, on: chain.on });
         }
+        self.calls.retain(|(caller, _)| *caller != task);
+        let called = self.definition(task, named.version).map(|definition| definition.called_tasks()).unwrap_or_default();
+        let called: Vec<_> = called.iter().filter_map(|name| Some((task, self.names.get(name)?.task))).collect();
+        self.calls.extend(called);
     }
 
     /// Whether a task's newest definition has it fire after others.
     pub(crate) fn is_chained(&self, task: TaskId) -> bool {
         let version = self.names_of.get(&task).and_then(|name| self.names.get(name)).map(|named| named.version);
         version.and_then(|version| self.definition(task, version)).is_some_and(|definition| definition.chains.is_some())
+    }
+
+    /// Whether nodes of a task call others, now or by its newest definition.
+    pub(crate) fn calls_others(&self, task: TaskId) -> bool {
+        let version = self.names_of.get(&task).and_then(|name| self.names.get(name)).map(|named| named.version);
+        let definition = version.and_then(|version| self.definition(task, version));
+        self.calls.range((task, TaskId(0))..=(task, TaskId(u64::MAX))).next().is_some()
+            || definition.is_some_and(|definition| !definition.called_tasks().is_empty())
+    }
+
+    /// A notice as its entry has it: where it names a task, with that.
+    pub(crate) fn addressed(&self, notice: &Notice) -> Notice {
+        match notice.name_of_task() {
+            Some(name) => notice.clone().for_task(self.names.get(name).map(|named| named.task)),
+            None => notice.clone(),
+        }
     }
 
     /// The tasks whose ends make this one fire.
@@ -408,7 +430,8 @@ impl Data {
         }
         self.occurrences.extend(batch.occurrences.iter().cloned());
         for message in &batch.messages {
-            self.put_entry(message.partition, &message.by, Request::Notice(message.notice.clone()), message.at);
+            let notice = self.addressed(&message.notice);
+            self.put_entry(message.partition, &message.by, Request::Notice(notice), message.at);
         }
         for write in &batch.slots {
             match &write.slot {

@@ -247,7 +247,7 @@ impl Database {
         let first = self.data.last_entry().0 + 1;
         self.write(at, Write::Commit(batch.clone()), Some(What::Committed(batch.clone())));
         for (entry, message) in (first..).zip(&batch.messages) {
-            let (entry, partition, notice) = (InboxId(entry), message.partition, message.notice.clone());
+            let (entry, partition, notice) = (InboxId(entry), message.partition, self.data.addressed(&message.notice));
             self.record(at, What::Noticed { entry, partition, notice });
         }
         Ok(())
@@ -317,7 +317,7 @@ impl Database {
         for name in changed {
             let task = self.data.names[name].task;
             let before = self.data.referring_to(task);
-            if before.is_empty() && !self.data.is_chained(task) {
+            if before.is_empty() && !self.data.is_chained(task) && !self.data.calls_others(task) {
                 continue;
             }
             concerned.extend(before);

@@ -70,7 +70,7 @@ impl Data {
         let first = InstanceCursor { part: Part::WHOLE, ..InstanceCursor::of(run) };
         let last = InstanceCursor { part: Part(u64::MAX), ..first };
         let of_firing = self.firings.range((first, InstanceId(0))..=(last, InstanceId(u64::MAX))).map(|(_, id)| &self.instances[id]);
-        of_firing.filter(|row| row.part.node_index().is_some() && row.part.shard_index().is_none()).collect()
+        of_firing.filter(|row| row.part.node_index().is_some() && !row.part.is_shard()).collect()
     }
 
     pub(crate) fn read_inbox(

@@ -239,6 +239,7 @@ impl Story {
             Origin::Chain => Cause::Chained,
             Origin::Rerun => Cause::RerunRequested,
             Origin::Backfill => Cause::Backfilled,
+            Origin::Call => Cause::Called,
         };
         self.change(id, State::Created, cause);
         id

@@ -488,9 +488,19 @@ impl World {
             }),
             Part::Message { task, hops, payload } => {
                 let Some(from) = self.believed[index].keys().next().copied() else { return };
+                let name = NAMES[task].into();
                 let (task, partition) = self.task(task);
                 let (cause, payload) = (InstanceId::new(from, 7), payload.map(|text| TEXTS[text].into()));
-                let notice = Notice::Chained { task, cause, hops, payload };
+                let (caller_task, lent) = (task, TEXTS[..hops as usize % 3].iter().map(|text| (*text).into()).collect());
+                let notice = match hops {
+                    0..4 => Notice::Chained { task, cause, hops, payload },
+                    4 | 5 => Notice::Called { name, task: None, caller: cause, caller_task, hops, lent, payload },
+                    6 => Notice::CallCancelled { name, task: None, caller: cause, is_killed: payload.is_some() },
+                    _ => {
+                        let instance = (hops == 7).then(|| InstanceId::new(partition, 9));
+                        Notice::CallEnded { task, caller: cause, instance, state: State::Skipped, result: payload, detail: None }
+                    }
+                };
                 batch.messages.push(Message { partition, from, at: self.now, by: "an owner".into(), notice });
             }
             Part::Slot { instance, group, becomes } => {

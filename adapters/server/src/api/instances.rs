@@ -53,6 +53,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, N
     let view = find(&api, &id).await?;
     let mut detail = views::instance_detail(&view);
     detail["node"] = json!(nodes::name(&api, &view).await?);
+    detail["calls"] = nodes::calls(&api, &view.row, true).await?;
     detail["nodes"] = json!(nodes::of_run(&api, &view).await?);
     Ok(Json(detail))
 }

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::Version;
-use punctual_core::inbox::{NodeMark, RerunFrom};
-use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::inbox::{NodeMark, RerunFrom, called_ordinal};
+use punctual_core::instance::{CallLink, InstanceRow, State as InstanceState};
 use punctual_core::workflow::{Graph, NodeIndex, NodeState};
 use punctual_driver::ports::{Catalog, Clock, InstanceView, Submitted};
 use serde::Deserialize;
@@ -19,6 +19,8 @@ use super::instances::find;
 use super::reruns::Reason;
 use super::{Api, ApiError, views};
 
+/// Of so many nodes of a run that are called tasks and have not ended the instance is looked up, at most.
+const CALLS_LOOKED_UP_MAX: usize = 50;
 /// Most nodes that a rerun names.
 const FROM_MAX: usize = 1_000;
 
@@ -46,6 +48,7 @@ pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &Instance
     };
     let graph = workflow.graph();
     let mut nodes: Vec<Value> = graph.nodes().map(|node| waiting(graph, node)).collect();
+    let mut lookups = CALLS_LOOKED_UP_MAX;
     for view in api.store.nodes(run.row.id).await? {
         let Some(shown) = view.row.part.node_index().and_then(|node| nodes.get_mut(node as usize)) else { continue };
         let last = view.row.transitions.last();
@@ -55,8 +58,24 @@ pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &Instance
         shown["cause"] = json!(last.map(|last| last.cause.name()));
         shown["detail"] = json!(last.and_then(|last| last.detail.as_deref()));
         shown["ended_at"] = json!(view.row.ended_at().map(|at| at.to_string()));
+        shown["calls"] = calls(api, &view.row, lookups > 0).await?;
+        lookups -= usize::from(lookups > 0 && view.row.calls().is_some() && !view.row.state.is_terminal());
     }
     Ok(Some(Value::Array(nodes)))
+}
+
+/// The task that a node calls, and the instance of it: the row has that once it has ended. Nothing where it calls none.
+pub(crate) async fn calls<S: Catalog, C: Clock>(api: &Api<S, C>, row: &InstanceRow, is_looked_up: bool) -> Result<Value, ApiError> {
+    let Some(CallLink::Calls { task, instance }) = row.links.as_ref().and_then(|links| links.call.as_deref()) else {
+        return Ok(Value::Null);
+    };
+    let instance = match instance {
+        None if is_looked_up && !row.state.is_terminal() => {
+            api.store.instance_of_submission(called_ordinal(row.id)).await?.map(|view| view.row.id)
+        }
+        known => *known,
+    };
+    Ok(json!({ "task": &**task, "instance": instance.map(|id| id.to_string()) }))
 }
 
 fn waiting(graph: &Graph, node: NodeIndex) -> Value {

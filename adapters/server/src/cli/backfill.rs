@@ -27,7 +27,7 @@ enum BackfillCommand {
 
 #[derive(clap::Args, Debug)]
 pub(super) struct BackfillAskArgs {
-    /// The task
+    /// The task; one that is called `list` or `cancel` comes behind the options
     #[arg(required = true)]
     task: Option<String>,
     /// The first instant, such as 2026-11-01T00:00:00Z
@@ -149,3 +149,27 @@ macro_rules! commands {
     })* };
 }
 commands!(BackfillAskArgs, BackfillListArgs, BackfillCancelArgs);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        backfill: BackfillArgs,
+    }
+
+    #[test]
+    fn a_task_may_be_called_as_a_command_is() {
+        for name in ["list", "cancel"] {
+            let asked = ["backfill", "--from", "a", "--to", "b", name];
+            let Line { backfill } = Line::try_parse_from(asked).unwrap_or_else(|error| panic!("{error}"));
+            assert!(backfill.which.is_none());
+            assert_eq!(backfill.ask.task.as_deref(), Some(name));
+            assert!(matches!(Line::try_parse_from(["backfill", name, "x"]), Ok(Line { backfill }) if backfill.which.is_some()));
+        }
+    }
+}

@@ -275,10 +275,21 @@ fn nodes(nodes: &Value) -> String {
     let mut shown = table(["NODE", "AFTER", "STATE", "INSTANCE", "ATTEMPT", "DETAIL"]);
     for node in nodes {
         let after: Vec<_> = node["after"].as_array().into_iter().flatten().map(text).collect();
-        let [state, instance, attempt, detail] = ["state", "instance", "attempt", "detail"].map(|field| cut(&text(&node[field])));
+        let [state, instance, attempt, mut detail] = ["state", "instance", "attempt", "detail"].map(|field| cut(&text(&node[field])));
+        if node["ended_at"].is_null()
+            && let Some(called) = call(node)
+        {
+            detail = cut(&called);
+        }
         shown.add_row([cut(&text(&node["node"])), cut(&after.join(", ")), state, instance, attempt, detail]);
     }
     format!("\n{shown}\n")
+}
+
+/// Which task a node calls, and as which instance.
+fn call(node: &Value) -> Option<String> {
+    let (task, instance) = (node["calls"]["task"].as_str()?, node["calls"]["instance"].as_str());
+    Some(format!("{task}{}", instance.map(|id| format!(", as {id}")).unwrap_or_default()))
 }
 
 /// What there is to say about an instance besides its transitions, line by line.
@@ -289,6 +300,7 @@ fn facts(instance: &Value) -> String {
     };
     let run = if instance["run"] == json!(1) { String::new() } else { line("run", "run") };
     let origin = match instance["caused_by"].as_str() {
+        Some(node) if instance["origin"] == json!("call") => format!("origin     call, by {node}\n"),
         Some(cause) => format!("origin     {}, after {cause}\n", text(&instance["origin"])),
         None => line("origin", "origin"),
     };
@@ -296,6 +308,7 @@ fn facts(instance: &Value) -> String {
         line("fire time", "fire_time"),
         line("node", "node"),
         part_line(instance).unwrap_or_default(),
+        call(instance).map(|call| format!("calls      {call}\n")).unwrap_or_default(),
         run,
         origin,
         line("version", "version"),

@@ -103,5 +103,21 @@ fn tasks_that_cannot_follow_one_another_are_refused_with_the_reason() {
         assert_eq!(refused.stderr.matches(code).count(), 1, "{}", refused.stderr);
     }
     assert_eq!(apply("two", "tasks:\n  - {name: c, after: b, command: x}\n").code, Some(0));
+    // Nodes that are other tasks hang together with all that.
+    assert_eq!(apply("three", "tasks:\n  - {name: d, trigger: manual, nodes: [{name: n, task: c}]}\n").code, Some(0));
+    for (source, file, code, names) in [
+        (
+            "four",
+            "tasks:\n  - {name: e, trigger: manual, nodes: [{name: n, task: gone}]}\n",
+            "PUN-151",
+            "a node of `e` calls the task `gone`",
+        ),
+        ("two", "tasks:\n  - {name: c, after: b, nodes: [{name: n, task: a}]}\n", "PUN-152", "a > b > c > a"),
+        ("two", "tasks:\n  - {name: other, trigger: manual, command: x}\n", "PUN-151", "a node of `d` calls the task `c`"),
+    ] {
+        let refused = apply(source, file);
+        assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{}", refused.stderr);
+        assert!(refused.stderr.starts_with(&format!("{code}: ")) && refused.stderr.contains(names), "{}", refused.stderr);
+    }
     dev.stop();
 }

@@ -105,6 +105,78 @@ fn nodes_are_skipped_or_said_to_be_done_while_the_run_goes_on() {
     dev.stop();
 }
 
+const CALLING: &str = r#"
+tasks:
+  - name: prepare
+    trigger: manual
+    nodes:
+      - name: fetch
+        command: echo "$PUNCTUAL_PAYLOAD" > fetched; while [ ! -e go ]; do sleep 0.05; done; test ! -e damaged
+  - name: last
+    trigger: manual
+    command: echo '{"rows":3}' > "$PUNCTUAL_RESULT"
+  - name: month
+    trigger: manual
+    nodes:
+      - {name: prepare, task: prepare, payload: {months: 2}}
+      - {name: last, after: prepare, task: last}
+      - {name: close, after: last, command: echo "$PUNCTUAL_INPUTS"}
+"#;
+
+#[test]
+fn a_node_that_is_another_task_ends_as_that_does() {
+    let folder = Folder::with(CALLING);
+    let dev = folder.dev();
+    let run = run_of(&dev, "month");
+    let called = |run: &str| dev.instance(run)["nodes"][0]["calls"]["instance"].as_str().map(str::to_owned);
+    let prepare = eventually("the call", || called(&run));
+    eventually("what was called", || (dev.instance(&prepare)["nodes"][0]["state"] == "running").then_some(()));
+    let node = dev.instance(&run)["nodes"][0]["instance"].as_str().unwrap().to_owned();
+    let (shown, of) = (dev.instance(&node), dev.instance(&prepare));
+    assert_eq!((&shown["state"], &shown["calls"]), (&json!("running"), &json!({ "task": "prepare", "instance": prepare })));
+    assert_eq!((&of["origin"], &of["caused_by"], &of["payload"]), (&json!("call"), &json!(node), &json!("{\"months\":2}")));
+    for (id, part) in [
+        (&run, format!("prepare, as {prepare}")),
+        (&node, format!("calls      prepare, as {prepare}")),
+        (&prepare, format!("call, by {node}")),
+    ] {
+        let shown = dev.cli(&["instance", id]).stdout;
+        assert!(shown.contains(&part), "{part}: {shown}");
+    }
+    folder.write("go", "");
+    let ended_run = ended(&dev, &run);
+    check(&ended_run, "succeeded", &[("prepare", "succeeded"), ("last", "succeeded"), ("close", "succeeded")]);
+    assert_eq!(ended_run["nodes"][0]["detail"], format!("instance {prepare} of `prepare` is succeeded"));
+    let close = ended_run["nodes"][2]["instance"].as_str().unwrap();
+    let logs = dev.get(&format!("/api/v1/instances/{close}/logs"));
+    assert_eq!(logs["outputs"][0]["output"], "{\"last\":{\"rows\":3}}\n", "its result is handed on");
+
+    // One that fails, and is called once more.
+    folder.write("damaged", "");
+    let failed = ended(&dev, &run_of(&dev, "month"));
+    check(&failed, "failed", &[("prepare", "failed"), ("last", "skipped"), ("close", "skipped")]);
+    let detail = failed["nodes"][0]["detail"].as_str().unwrap();
+    assert!(detail.ends_with("of `prepare` is failed: 1 of 1 nodes did not succeed: `fetch`"), "{detail}");
+    std::fs::remove_file(folder.path("damaged")).unwrap();
+    let again = dev.cli(&["rerun", failed["id"].as_str().unwrap(), "--from", "prepare", "--cascade", "--json"]).json();
+    check(
+        &ended(&dev, again["instance"]["id"].as_str().unwrap()),
+        "succeeded",
+        &[("prepare", "succeeded"), ("last", "succeeded"), ("close", "succeeded")],
+    );
+
+    // And one that is cancelled with what it has called.
+    std::fs::remove_file(folder.path("go")).unwrap();
+    let run = run_of(&dev, "month");
+    let prepare = eventually("the call", || called(&run));
+    eventually("what was called", || (dev.instance(&prepare)["nodes"][0]["state"] == "running").then_some(()));
+    assert_eq!(dev.cli(&["kill", &run]).code, Some(0));
+    let killed = ended(&dev, &prepare);
+    assert_eq!((&killed["state"], &killed["cause"]), (&json!("cancelled"), &json!("kill_requested")));
+    assert_eq!(ended(&dev, &run)["state"], "cancelled");
+    dev.stop();
+}
+
 #[test]
 fn a_workflow_that_makes_no_sense_is_refused_with_its_line() {
     let folder = Folder::with(

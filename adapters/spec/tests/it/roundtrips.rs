@@ -204,7 +204,18 @@ fn nodes() -> impl Strategy<Value = Vec<WorkflowNode>> {
                 retry,
                 ..WorkflowNode::new("", None)
             };
-            (WorkflowNode { routing: (bits & 1 > 0).then_some(routing), ..read }, when, bits)
+            let read = match bits % 5 {
+                // Another task, which has all else of its own.
+                0 => WorkflowNode {
+                    task: Some("another task".into()),
+                    payload: read.payload,
+                    rule,
+                    on_failure,
+                    ..WorkflowNode::new("", None)
+                },
+                _ => WorkflowNode { routing: (bits & 1 > 0).then_some(routing), ..read },
+            };
+            (read, when, bits)
         },
     );
     vec(node, 0..4).prop_map(|drawn| {

@@ -104,7 +104,7 @@ fn what_a_node_says_is_checked_where_it_stands() {
             tasks.yaml:5:61: PUN-111 tasks[0].nodes[0].shards: 20000 is out of range
                 1 to 10000
             tasks.yaml:6:5: PUN-107 tasks[0].nodes[1]: the node `b` runs nothing
-                add one of command, http, handler to it, or to the task for all nodes that have none
+                add one of command, http, handler, task to it, or one of the first three to the task for all nodes that have none
             tasks.yaml:7:37: PUN-116 tasks[0].nodes[2]: a task runs one thing: it has `command` and `http`
                 keep one of command, http, handler, or make two tasks
             tasks.yaml:8:68: PUN-164 tasks[0].nodes[3].when.pointer: the condition of node `d` has the pointer `rows`
@@ -122,9 +122,100 @@ fn what_a_node_says_is_checked_where_it_stands() {
             tasks.yaml:12:24: PUN-109 tasks[0].nodes[7].rule: `some` is not one of the values
                 allowed: all_succeeded, all_done, one_failed, one_succeeded, none_failed
             tasks.yaml:12:30: PUN-106 tasks[0].nodes[7]: there is no field `colour`
-                allowed: name, after, rule, on_failure, when, command, http, handler, payload, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, routing
+                allowed: name, after, rule, on_failure, when, command, http, handler, task, payload, shards, retry, downstream, circuit_breaker, timeout, idempotent, priority, routing
         "#]],
     );
+}
+
+#[test]
+fn a_node_can_be_another_task() {
+    let task = definition(
+        "
+tasks:
+- name: w
+  trigger: manual
+  command: shared
+  payload: of the task
+  retry: {max_attempts: 4, on: {exit_codes: [7]}}
+  nodes:
+  - {name: a}
+  - {name: b, after: a, task: another one, payload: [1]}
+  - {name: c, after: b, task: another one, rule: all_done, on_failure: continue, when: {node: b, exists: true}}
+",
+    );
+    let workflow = task.workflow.as_ref().unwrap();
+    let [a, b, c] = [0, 1, 2].map(|node| workflow.node(NodeIndex(node)));
+    assert_eq!([a, b, c].map(|node| node.calls.as_deref()), [None, Some("another one"), Some("another one")]);
+    assert_eq!([a, b, c].map(|node| &*node.handler.name), ["command", "", ""]);
+    assert_eq!((b.payload.as_deref(), c.payload.as_deref()), (Some("[1]"), Some("of the task")));
+    assert_eq!(task.called_tasks().iter().map(|name| &**name).collect::<Vec<_>>(), ["another one"]);
+}
+
+/// It makes no attempts of its own, so it has nothing to say about them.
+#[test]
+fn a_node_that_is_another_task_is_nothing_else() {
+    refused(
+        "  - {name: a, task: b, command: x, shards: 3, retry: {max_attempts: 2}, timeout: 5s, idempotent: true}
+  - {name: b, task: b, handler: own, downstream: d, circuit_breaker: {failures: 3}, priority: urgent, routing: {tags: {a: b}}}
+  - {name: c, task: ''}
+",
+        expect![[r#"
+            tasks.yaml:5:33: PUN-116 tasks[0].nodes[0].command: a node runs one thing: this one is another task
+                keep one of `task` and `command`, or make two nodes
+            tasks.yaml:5:44: PUN-116 tasks[0].nodes[0].shards: a node that is another task makes no attempts of its own
+                say `shards` of that task, or take it out here
+            tasks.yaml:5:54: PUN-116 tasks[0].nodes[0].retry: a node that is another task makes no attempts of its own
+                say `retry` of that task, or take it out here
+            tasks.yaml:5:82: PUN-116 tasks[0].nodes[0].timeout: a node that is another task makes no attempts of its own
+                say `timeout` of that task, or take it out here
+            tasks.yaml:5:98: PUN-116 tasks[0].nodes[0].idempotent: a node that is another task makes no attempts of its own
+                say `idempotent` of that task, or take it out here
+            tasks.yaml:6:33: PUN-116 tasks[0].nodes[1].handler: a node runs one thing: this one is another task
+                keep one of `task` and `handler`, or make two nodes
+            tasks.yaml:6:50: PUN-116 tasks[0].nodes[1].downstream: a node that is another task makes no attempts of its own
+                say `downstream` of that task, or take it out here
+            tasks.yaml:6:70: PUN-116 tasks[0].nodes[1].circuit_breaker: a node that is another task makes no attempts of its own
+                say `circuit_breaker` of that task, or take it out here
+            tasks.yaml:6:95: PUN-116 tasks[0].nodes[1].priority: a node that is another task makes no attempts of its own
+                say `priority` of that task, or take it out here
+            tasks.yaml:6:112: PUN-116 tasks[0].nodes[1].routing: a node that is another task makes no attempts of its own
+                say `routing` of that task, or take it out here
+            tasks.yaml:7:21: PUN-112 tasks[0].nodes[2].task: it is empty
+                1 to 255 characters, none of them control characters
+        "#]],
+    );
+    refused(
+        "  - {name: a, task: [b]}\n",
+        expect![[r#"
+        tasks.yaml:5:5: PUN-107 tasks[0].nodes[0]: the node `a` runs nothing
+            add one of command, http, handler, task to it, or one of the first three to the task for all nodes that have none
+        tasks.yaml:5:21: PUN-108 tasks[0].nodes[0].task: a list where a text is wanted
+            a text
+    "#]],
+    );
+}
+
+/// Rings over ends and calls, of one file; the store sees the others.
+#[test]
+fn tasks_that_call_each_other_for_ever_are_refused() {
+    refused(
+        "  - {name: a, task: w}\n",
+        expect![[r#"
+        tasks.yaml:5:21: PUN-152 tasks[0].nodes[0].task: these tasks would fire each other for ever: `w`, then `w`
+            take one of them out of another one's `after`, or out of its nodes
+    "#]],
+    );
+    let ring = "
+tasks:
+- {name: a, trigger: manual, nodes: [{name: n, task: b}]}
+- {name: b, trigger: manual, command: x}
+- {name: c, trigger: manual, after: b, nodes: [{name: m, command: x}, {name: n, task: a}]}
+";
+    expect![[r#"
+        tasks.yaml:5:87: PUN-152 tasks[2].nodes[1].task: these tasks would fire each other for ever: `b`, then `c`, then `a`, then `b`
+            take one of them out of another one's `after`, or out of its nodes
+    "#]]
+    .assert_eq(&read(ring).unwrap_err().to_string());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::batch::Reference;
+use punctual_core::chains::{Call, ChainProblem};
 use punctual_core::definition::{Chain, ChainOn, TaskDefinition};
 use punctual_core::ids::{PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::{Request, ordinal_of};
@@ -11,6 +12,7 @@ use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Store, Submitted, TaskDocument};
 
+use super::nodes::{workflow, workflow_document};
 use super::{Factory, Owner, PARTITIONS, START, apply, commit, definition, document, dump, ended, entry_ids, open, tasks_in_force};
 
 fn names(names: &[Arc<str>]) -> Vec<&str> {
@@ -95,6 +97,48 @@ pub async fn a_source_removes_only_its_own_tasks<F: Factory>(factory: &F) {
     assert_eq!(task_names(&store).await, ["a", "b"]);
     assert_eq!(names(&from("api", vec![]).await.expect("an answer").removed), ["b"]);
     assert_eq!(task_names(&store).await, ["a"]);
+}
+
+/// A task that nodes call is there and stays, and tasks that call each other, or fire after each other, make no ring: else all is refused.
+pub async fn tasks_that_nodes_call_are_there_and_make_no_ring<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let from = |documents: Vec<TaskDocument>| store.apply("files".into(), "tester".into(), documents, false, START);
+    let after = |name: &str, other: &str| {
+        let chains: Arc<[_]> = [Chain { task: other.into(), on: ChainOn::Any }].into();
+        let mut task = document(name, "v1");
+        task.definition = Arc::new(TaskDefinition { chains: Some(chains), ..definition(name, "v1") });
+        task
+    };
+    let refused = async |documents| {
+        let applied = from(documents).await.expect("an answer");
+        assert_eq!((applied.created.len(), applied.changed.len(), applied.removed.len()), (0, 0, 0));
+        applied.refused
+    };
+    let call = |task: &str, called: &str| ChainProblem::NothingToCall(Call { task: task.into(), called: called.into() });
+    let ring = |path: &[&str]| ChainProblem::Cycle { path: path.iter().map(|name| Arc::from(*name)).collect() };
+    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub"])]).await, [call("w", "sub")]);
+    assert_eq!(refused(vec![workflow_document("w", &["a>w"])]).await, [ring(&["w", "w"])]);
+    let both = || vec![workflow_document("w", &["a", "b>sub", "c>sub"]), document("sub", "v1")];
+    assert_eq!(names(&from(both()).await.expect("an answer").created), ["sub", "w"]);
+    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub", "c>sub"])]).await, [call("w", "sub")], "it is still called");
+    assert_eq!(
+        refused(vec![workflow_document("w", &["a", "b>sub", "c>sub"]), workflow_document("sub", &["a>w"])]).await,
+        [ring(&["w", "sub", "w"])]
+    );
+    // By what is stored, and what fires after what is called.
+    let other = |documents: Vec<TaskDocument>| store.apply("others".into(), "tester".into(), documents, false, START);
+    assert_eq!(names(&other(vec![after("next", "sub")]).await.expect("an answer").created), ["next"]);
+    let applied = other(vec![workflow_document("next", &["a>w"]), after("further", "sub")]).await.expect("an answer");
+    assert_eq!((names(&applied.created), applied.refused), (vec!["further"], vec![]));
+    let with_call = TaskDefinition { chains: after("next", "sub").definition.chains.clone(), ..workflow("next", "v1", &["a>w"]) };
+    let with_call = TaskDocument { definition: Arc::new(with_call), ..workflow_document("next", &["a>w", "b"]) };
+    assert_eq!(other(vec![with_call, after("further", "sub")]).await.expect("an answer").refused, [ring(&["sub", "next", "w", "sub"])]);
+    // What calls it no more lets it go.
+    let applied = from(vec![workflow_document("w", &["a"])]).await.expect("an answer");
+    assert_eq!(applied.refused.len(), 1, "another source's task fires after it");
+    other(vec![document("next", "v1")]).await.expect("an answer");
+    let applied = from(vec![workflow_document("w", &["a"])]).await.expect("an answer");
+    assert_eq!((names(&applied.removed), applied.refused), (vec!["sub"], vec![]));
 }
 
 /// A task that fires after others: their owners find it in their partitions' snapshots and are told of it, a removal takes it back, and what

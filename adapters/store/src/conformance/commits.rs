@@ -6,7 +6,7 @@ use punctual_core::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, Messa
 use punctual_core::definition::GroupLimits;
 use punctual_core::ids::{Fence, InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::{Notice, Request};
-use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition};
+use punctual_core::instance::{CallLink, Cause, InstanceRow, Links, Origin, Part, State, Transition};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::rate::RateLimit;
 use punctual_core::scheduler::Firings;
@@ -322,6 +322,14 @@ pub async fn rows_come_back_as_they_were<F: Factory>(factory: &F) {
             detail: Some("détail".into()),
         })
         .collect();
+    let calls = [
+        CallLink::Calls { task: "每日".into(), instance: None },
+        CallLink::Calls { task: "b".into(), instance: Some(InstanceId(u64::MAX)) },
+        CallLink::CalledBy { task: TaskId(u64::MAX), lent: vec!["".into(), "g".into()] },
+    ];
+    for (row, call) in rows[6..].iter_mut().zip(calls) {
+        row.links = Some(Box::new(Links { call: Some(Box::new(call)), ..Links::default() }));
+    }
     let mut batch = owner.batch();
     batch.inserts.clone_from(&rows);
     commit(&store, batch).await;
@@ -512,6 +520,41 @@ pub async fn slots_of_groups_are_written_with_the_batch_and_read_with_their_part
     batch.slots = vec![gone];
     commit(&store, batch).await;
     assert_eq!(store.snapshot(P).await.expect("a snapshot").slots, [slot(one, 1, true)], "what is gone may go again");
+}
+
+/// The store looks up which task it is, also a removed one; one that never was is nobody's.
+pub async fn whoever_calls_a_task_by_its_name_is_put_through<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    apply(&store, vec![document("clé", "v1"), document("gone", "v1")], START).await;
+    apply(&store, vec![document("clé", "v1")], START).await;
+    apply_inbox(&store, &mut owner, None).await;
+    let id = async |name: &str| store.task(name.into()).await.expect("an answer").expect("the task").0.task;
+    let (there, gone) = (id("clé").await, id("gone").await);
+    let caller = InstanceId::new(P, 7);
+    let called = |name: &str| Notice::Called {
+        name: name.into(),
+        task: None,
+        caller,
+        caller_task: T,
+        hops: 3,
+        lent: vec!["g".into()],
+        payload: Some("p".into()),
+    };
+    let notices = [
+        called("clé"),
+        Notice::CallCancelled { name: "gone".into(), task: None, caller, is_killed: true },
+        called("never"),
+        Notice::CallEnded { task: T, caller, instance: Some(caller), state: State::DeadLettered, result: None, detail: Some("why".into()) },
+    ];
+    let mut batch = owner.batch();
+    let message = |notice: &Notice| Message { partition: PartitionId(5), from: P, at: START, by: "clé".into(), notice: notice.clone() };
+    batch.messages = notices.iter().map(message).collect();
+    commit(&store, batch).await;
+    let page = store.read_inbox(vec![PartitionId(5)], InboxId(0), 10).await.expect("a page");
+    let read: Vec<_> = page.entries.into_iter().map(|entry| entry.request).collect();
+    let found = [Some(there), Some(gone), None, None];
+    assert_eq!(read, notices.into_iter().zip(found).map(|(notice, task)| Request::Notice(notice.for_task(task))).collect::<Vec<_>>());
 }
 
 /// Nothing of the batch is there.

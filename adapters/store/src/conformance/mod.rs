@@ -85,6 +85,7 @@ macro_rules! conformance_tests {
             a_removed_task_leaves_the_snapshot
             slots_of_groups_are_written_with_the_batch_and_read_with_their_partition
             a_slot_of_a_partition_not_relied_on_is_refused
+            whoever_calls_a_task_by_its_name_is_put_through
         });
         $crate::conformance_tests!(@cases $factory, $block_on, backfills {
             a_backfill_comes_to_its_owner_and_its_row_back
@@ -125,6 +126,7 @@ macro_rules! conformance_tests {
             a_task_that_comes_back_keeps_its_id
             a_source_removes_only_its_own_tasks
             tasks_that_fire_after_others_are_told_to_their_owners
+            tasks_that_nodes_call_are_there_and_make_no_ring
             a_source_takes_a_task_over
             of_two_documents_of_one_name_the_later_one_counts
             any_name_will_do

@@ -11,15 +11,17 @@ use punctual_driver::ports::{Actor, Catalog, InstanceFilter, Rerunning, Store, S
 
 use super::{Factory, Owner, START, all_partitions, apply, apply_inbox, commit, definition, document, ended, entry_ids, open};
 
-/// A workflow of these nodes, none of which comes after another.
+/// A workflow of these nodes, none of which comes after another. `a>b`: the node `a` calls the task `b`.
 pub(super) fn workflow(name: &str, payload: &str, nodes: &[&str]) -> TaskDefinition {
     let plain = definition(name, payload);
-    let graph = Graph::new(nodes.iter().map(|node| NodeSpec::new(node, [])).collect()).expect("a graph");
-    let nodes = nodes.iter().map(|_| Arc::new(plain.clone())).collect();
+    let nodes: Vec<_> =
+        nodes.iter().map(|node| node.split_once('>').map_or((*node, None), |(node, called)| (node, Some(called)))).collect();
+    let graph = Graph::new(nodes.iter().map(|(node, _)| NodeSpec::new(node, [])).collect()).expect("a graph");
+    let nodes = nodes.iter().map(|(_, called)| Arc::new(TaskDefinition { calls: called.map(Arc::from), ..plain.clone() })).collect();
     TaskDefinition { workflow: Some(Arc::new(Workflow::new(graph, nodes))), ..plain }
 }
 
-fn workflow_document(name: &str, nodes: &[&str]) -> TaskDocument {
+pub(super) fn workflow_document(name: &str, nodes: &[&str]) -> TaskDocument {
     let document = serde_json::json!({ "name": name, "payload": "v1", "nodes": nodes }).to_string();
     TaskDocument { definition: Arc::new(workflow(name, "v1", nodes)), document: document.into() }
 }

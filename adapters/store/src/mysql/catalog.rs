@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use punctual_core::chains::Edge;
+use punctual_core::chains::{Call, Edge};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::{NodeMark, Submission};
 use punctual_core::workflow::NodeIndex;
@@ -26,7 +26,7 @@ use crate::mysql::people::{audit_sql, settle_sql};
 use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
-use crate::plan::{Change, Plan, Planner, StoredTask, request_hash};
+use crate::plan::{Change, Plan, Planner, StoredTask, Ties, request_hash};
 use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 
@@ -74,19 +74,23 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
     }
     let mut plan = planner.plan();
     if plan.may_break_chains() {
-        let edges = stored_edges(session).await?;
-        let names = plan.names_to_look_up(&edges);
-        let there = those_that_exist(session, names).await?;
-        plan.check_chains(edges, there);
+        let ties = plan.ties_afterwards(stored_ties(session).await?);
+        let there = those_that_exist(session, ties.names_to_look_up()).await?;
+        plan.check_chains(&ties, there);
     }
     Ok(plan)
 }
 
-async fn stored_edges(session: &mut Session) -> Result<Vec<Edge>, Failure> {
+async fn stored_ties(session: &mut Session) -> Result<Ties, Failure> {
     let sql = "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target \
                ORDER BY r.task, r.target";
     let edge = |row: &MySqlRow| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? });
-    session.rows(sql.to_owned()).await?.iter().map(edge).collect()
+    let edges = session.rows(sql.to_owned()).await?.iter().map(edge).collect::<Result<_, Failure>>()?;
+    let sql = "SELECT a.name, t.name FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called \
+               ORDER BY c.task, c.called";
+    let call = |row: &MySqlRow| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)? });
+    let calls = session.rows(sql.to_owned()).await?.iter().map(call).collect::<Result<_, Failure>>()?;
+    Ok(Ties { edges, calls })
 }
 
 async fn those_that_exist(session: &mut Session, names: Vec<Arc<str>>) -> Result<FxHashSet<Arc<str>>, Failure> {
@@ -119,6 +123,7 @@ pub(crate) async fn write(
         version: Version(1),
         document: Some(created.document.clone()),
         chains: created.chains.clone(),
+        calls: created.calls.clone(),
         group: created.group.clone(),
     });
     let created: Vec<_> = created.collect();
@@ -165,6 +170,7 @@ pub(crate) async fn write(
             values.unsigned(KIND_DEFINITION).unsigned(change.task.0).unsigned(change.version.0);
         });
     let concerned = write_references(session, partitions, &changes).await?;
+    write_calls(session, &changes).await?;
     if !entries.is_empty() {
         session.rows(TAKE_INBOX_TURN.to_owned()).await?;
         session.run_all(entries).await?;
@@ -189,17 +195,8 @@ async fn write_references(session: &mut Session, partitions: u16, changes: &[&Ch
         }
     }
     let chains = |change: &&Change| change.chains.clone().unwrap_or_default();
-    let mut names: Vec<_> =
-        changes.iter().flat_map(|change| chains(change).iter().map(|chain| chain.task.clone()).collect::<Vec<_>>()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut ids = FxHashMap::default();
-    for some in names.chunks(COMPARED_AT_ONCE) {
-        let names = tuples(some, |values, name| values.bytes(name.as_bytes()).done());
-        for row in &session.rows(format!("SELECT name, id FROM tasks FORCE INDEX (tasks_by_name) WHERE name IN {names}")).await? {
-            ids.insert(required_text(row, 0)?, row.try_get::<u64, _>(1)?);
-        }
-    }
+    let names = changes.iter().flat_map(|change| chains(change).iter().map(|chain| chain.task.clone()).collect::<Vec<_>>());
+    let ids = ids_of(session, names.collect()).await?;
     let mut rows = Vec::new();
     for change in changes {
         for chain in chains(change).iter() {
@@ -219,6 +216,35 @@ async fn write_references(session: &mut Session, partitions: u16, changes: &[&Ch
     );
     session.run_all(inserts).await?;
     Ok(concerned)
+}
+
+/// The ids of the tasks of these names.
+pub(crate) async fn ids_of(session: &mut Session, mut names: Vec<Arc<str>>) -> Result<FxHashMap<Arc<str>, u64>, Failure> {
+    names.sort_unstable();
+    names.dedup();
+    let mut ids = FxHashMap::default();
+    for some in names.chunks(COMPARED_AT_ONCE) {
+        let names = tuples(some, |values, name| values.bytes(name.as_bytes()).done());
+        for row in &session.rows(format!("SELECT name, id FROM tasks FORCE INDEX (tasks_by_name) WHERE name IN {names}")).await? {
+            ids.insert(required_text(row, 0)?, row.try_get::<u64, _>(1)?);
+        }
+    }
+    Ok(ids)
+}
+
+/// Writes which tasks the nodes of these tasks call from now on.
+async fn write_calls(session: &mut Session, changes: &[&Change]) -> Result<(), Failure> {
+    for some in changes.chunks(STATEMENT_ROWS_MAX) {
+        let tasks = list(some.iter().map(|change| change.task.0));
+        session.run(format!("DELETE FROM task_calls WHERE task IN {tasks}")).await?;
+    }
+    let ids = ids_of(session, changes.iter().flat_map(|change| change.calls.iter().cloned()).collect()).await?;
+    let called = |change: &&Change| change.calls.iter().filter_map(|name| ids.get(name).copied()).collect::<Vec<_>>();
+    let rows = changes.iter().flat_map(|change| called(change).into_iter().map(|called| (change.task.0, called)));
+    let inserts = statements("INSERT INTO task_calls (task, called) VALUES ", rows, "", |values, (task, called)| {
+        values.unsigned(task).unsigned(called);
+    });
+    session.run_all(inserts).await.map(drop)
 }
 
 /// Tells the owners of tasks what their ends make fire now. The caller has the turn.

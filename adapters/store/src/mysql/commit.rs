@@ -27,7 +27,7 @@ use sqlx::Row;
 use crate::codec;
 use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
 use crate::guards::Guards;
-use crate::mysql::catalog::TAKE_INBOX_TURN;
+use crate::mysql::catalog::{TAKE_INBOX_TURN, ids_of};
 use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, put_place, text};
 use crate::mysql::session::{Answer, Connections, Session};
@@ -527,13 +527,17 @@ impl Writer<'_> {
         if self.batch.messages.is_empty() {
             return Ok(());
         }
+        // Looked up on its own: within the statement that writes, it would lock what a writer of tasks has, who waits for the turn.
+        let names = self.batch.messages.iter().filter_map(|message| message.notice.name_of_task().cloned());
+        let named = ids_of(self.session, names.collect()).await?;
         let inserts = statements(
             "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ",
             &self.batch.messages,
             "",
             |values, message| {
                 let values = values.unsigned(message.partition.0).signed(message.at.0).bytes(message.by.as_bytes()).unsigned(KIND_NOTICE);
-                values.optional(message.notice.task().map(|task| task.0)).bytes(&codec::pack_notice(&message.notice));
+                let named = message.notice.name_of_task().and_then(|name| named.get(name).copied());
+                values.optional(named.or(message.notice.task().map(|task| task.0))).bytes(&codec::pack_notice(&message.notice));
             },
         );
         let script = [TAKE_INBOX_TURN.to_owned()].into_iter().chain(inserts).collect::<Vec<_>>().join("; ");

@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -280,6 +280,13 @@ const V3: &[&str] = &[
         KEY backfills_running (`partition`, state)
     ) ENGINE = InnoDB",
 ];
+
+// The tasks that nodes of a task's workflow call.
+const V4: &[&str] = &["CREATE TABLE IF NOT EXISTS task_calls (
+        task BIGINT UNSIGNED NOT NULL,
+        called BIGINT UNSIGNED NOT NULL,
+        PRIMARY KEY (task, called)
+    ) ENGINE = InnoDB"];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

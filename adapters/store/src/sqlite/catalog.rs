@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_core::batch::Reference;
-use punctual_core::chains::Edge;
+use punctual_core::chains::{Call, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::{NodeMark, Submission};
@@ -20,7 +20,7 @@ use rustc_hash::FxHashSet;
 use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
-use crate::plan::{Plan, Planner, StoredTask, request_hash};
+use crate::plan::{Plan, Planner, StoredTask, Ties, request_hash};
 use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
@@ -57,18 +57,23 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
     }
     let mut plan = planner.plan();
     if plan.may_break_chains() {
-        let edges = stored_edges(&connection)?;
-        let there = those_that_exist(&connection, plan.names_to_look_up(&edges))?;
-        plan.check_chains(edges, there);
+        let ties = plan.ties_afterwards(stored_ties(&connection)?);
+        let there = those_that_exist(&connection, ties.names_to_look_up())?;
+        plan.check_chains(&ties, there);
     }
     Ok(plan)
 }
 
-fn stored_edges(connection: &Connection) -> rusqlite::Result<Vec<Edge>> {
+fn stored_ties(connection: &Connection) -> rusqlite::Result<Ties> {
     let mut stored = connection.prepare_cached(
         "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target ORDER BY r.task, r.target",
     )?;
-    stored.query_map([], |row| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? }))?.collect()
+    let edges = stored.query_map([], |row| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? }))?;
+    let mut stored = connection.prepare_cached(
+        "SELECT a.name, t.name FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called ORDER BY c.task, c.called",
+    )?;
+    let calls = stored.query_map([], |row| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)? }))?;
+    Ok(Ties { edges: edges.collect::<Result<_, _>>()?, calls: calls.collect::<Result<_, _>>()? })
 }
 
 fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
@@ -100,7 +105,7 @@ pub(crate) fn write(
             .prepare_cached("INSERT INTO task_versions (task, version, created_at, created_by, document) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let mut entry =
             connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
-        let mut chains = Vec::new();
+        let (mut chains, mut calls) = (Vec::new(), Vec::new());
         let audited = |task: i64, action| {
             let (task, subject) = (Some(TaskId(task.cast_unsigned())), Some(source));
             put_audit(connection, now, &Audit { actor, action, task, instance: None, subject })
@@ -111,6 +116,7 @@ pub(crate) fn write(
             version.execute(params![id, 1, now.0, by, &*created.document])?;
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, 1])?;
             chains.push((id, partition, created.chains.as_deref().unwrap_or_default()));
+            calls.push((id, &*created.calls));
             audited(id, AuditAction::Create)?;
         }
         let mut change = connection
@@ -122,9 +128,11 @@ pub(crate) fn write(
             let partition = partition_of(&changed.name, partitions);
             entry.execute(params![partition.0, now.0, by, KIND_DEFINITION, id, changed.version.0])?;
             chains.push((id, partition, changed.chains.as_deref().unwrap_or_default()));
+            calls.push((id, &*changed.calls));
             audited(id, changed.audited())?;
         }
         write_references(connection, &chains, by, now)?;
+        write_calls(connection, &calls)?;
         let mut take_over = connection.prepare_cached("UPDATE tasks SET source = ?2 WHERE id = ?1")?;
         for id in &plan.taken_over {
             take_over.execute(params![id.0.cast_signed(), source])?;
@@ -154,6 +162,19 @@ fn write_references(connection: &Connection, tasks: &[(i64, PartitionId, &[Chain
     for (partition, task) in concerned {
         let references = references(connection, PartitionId(partition), Some(TaskId(task.cast_unsigned())))?;
         entry.execute(params![partition, now.0, by, KIND_REFERENCES, task, codec::pack_references(&references)])?;
+    }
+    Ok(())
+}
+
+/// Writes which tasks the nodes of these tasks call from now on.
+fn write_calls(connection: &Connection, tasks: &[(i64, &[Arc<str>])]) -> rusqlite::Result<()> {
+    let mut forget = connection.prepare_cached("DELETE FROM task_calls WHERE task = ?1")?;
+    let mut insert = connection.prepare_cached("INSERT INTO task_calls (task, called) SELECT ?1, id FROM tasks WHERE name = ?2")?;
+    for (task, calls) in tasks {
+        forget.execute([task])?;
+        for called in *calls {
+            insert.execute(params![task, &**called])?;
+        }
     }
     Ok(())
 }

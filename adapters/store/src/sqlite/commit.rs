@@ -265,8 +265,10 @@ impl Writer<'_> {
     }
 
     fn write_messages(&self, batch: &Batch) -> Result<(), Stop> {
-        let mut insert =
-            self.connection.prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO inbox (partition, at, by, kind, task, body)
+                 VALUES (?1, ?2, ?3, ?4, coalesce(?5, (SELECT id FROM tasks WHERE name = ?7)), ?6)",
+        )?;
         for message in &batch.messages {
             self.check_covered(message.from, || format!("a message to partition {}", message.partition))?;
             insert.execute(params![
@@ -275,7 +277,8 @@ impl Writer<'_> {
                 &*message.by,
                 KIND_NOTICE,
                 message.notice.task().map(|task| task.0.cast_signed()),
-                codec::pack_notice(&message.notice)
+                codec::pack_notice(&message.notice),
+                message.notice.name_of_task().map(|name| &**name)
             ])?;
         }
         Ok(())

@@ -145,10 +145,17 @@ pub(crate) fn coded<T: Coded>(row: &Row<'_>, column: usize) -> rusqlite::Result<
 mod tests {
     use proptest::prelude::*;
     use punctual_core::batch::InstanceUpdate;
-    use punctual_core::instance::{Cause, Links, MapPhase, MapProgress, Origin, SlotLink, State, Transition};
+    use punctual_core::instance::{CallLink, Cause, Links, MapPhase, MapProgress, Origin, SlotLink, State, Transition};
     use rusqlite::Connection;
 
     use super::*;
+
+    fn any_call() -> impl Strategy<Value = CallLink> {
+        let called_by =
+            |(task, lent): (u64, Vec<String>)| CallLink::CalledBy { task: TaskId(task), lent: lent.into_iter().map(Into::into).collect() };
+        let calls = |(task, instance): (String, Option<u64>)| CallLink::Calls { task: task.into(), instance: instance.map(InstanceId) };
+        prop_oneof![any::<(String, Option<u64>)>().prop_map(calls), any::<(u64, Vec<String>)>().prop_map(called_by)]
+    }
 
     prop_compose! {
         fn any_row()(
@@ -161,6 +168,7 @@ mod tests {
             (part, result) in any::<(u64, Option<String>)>(),
             (carried, nodes, is_for_worker, again) in (any::<u32>(), any::<u32>(), any::<bool>(), proptest::option::of(codec::tests::any_shards_again())),
             map in any::<Option<(u32, u64)>>(),
+            call in proptest::option::of(any_call()),
             links in proptest::option::of(any::<(Option<u64>, u32, Option<String>, Option<u64>, u32, Option<(String, bool)>)>()),
         ) -> InstanceRow {
             InstanceRow {
@@ -175,7 +183,7 @@ mod tests {
                     let map = map.map(|(made, result_bytes)| MapProgress { phase: MapPhase::Items, made, result_bytes });
                     let slot = slot.map(|(group, is_granted): (String, bool)| SlotLink { group: group.into(), is_granted });
                     let (parent, cause, shard_key) = (parent.map(InstanceId), cause.map(InstanceId), key.map(Into::into));
-                    Box::new(Links { parent, shards, shard_key, cause, hops, nodes, carried, is_for_worker, again: again.map(Box::new), map: map.map(Box::new), slot })
+                    Box::new(Links { parent, shards, shard_key, cause, hops, nodes, carried, is_for_worker, again: again.map(Box::new), map: map.map(Box::new), slot, call: call.map(Box::new) })
                 }),
                 result: result.map(Into::into),
                 origin,

@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -240,6 +240,15 @@ CREATE TABLE backfills (
 ) STRICT;
 CREATE INDEX backfills_by_task ON backfills (task, id);
 CREATE INDEX backfills_running ON backfills (partition) WHERE state = 0;
+";
+
+// The tasks that nodes of a task's workflow call.
+const V6: &str = "
+CREATE TABLE task_calls (
+    task INTEGER NOT NULL,
+    called INTEGER NOT NULL,
+    PRIMARY KEY (task, called)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which
