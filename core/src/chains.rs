@@ -130,6 +130,7 @@ mod tests {
         pairs.iter().map(|(task, called)| Call { task: Arc::from(*task), called: Arc::from(*called) }).collect()
     }
 
+    /// C345: over whatever kinds of edges, and also a task with itself.
     #[test]
     fn calls_and_ends_make_cycles_together() {
         let after = edges(&[("b", "c")]);
