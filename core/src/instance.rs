@@ -7,9 +7,8 @@
 //! waiting, created -> skipped | cancelled
 //! ```
 //!
-//! A node that calls another task has no worker either: it is `running` while the instance that it called has not ended.
-//!
-//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have. What is for one
+//! An instance that is divided into parts has no worker: it goes from `created` to `running`, and ends when they have; so does a node that
+//! calls another task, with the instance that it has called. What is for one
 //! worker only goes from `created` to `failed` when that is gone. A node of a workflow that never starts begins with its end: `skipped`, or what somebody says that it came to, or what it came to in the run before.
 //!
 //! A worker that was taken for lost may still report a success while its fence is the current one: then `retrying` or `created` goes

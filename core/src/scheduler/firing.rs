@@ -385,9 +385,12 @@ impl Scheduler {
             cancel_requests: Vec::new(),
         };
         live.change(state, cause, self.now.wall).detail = detail;
+        let has_links = live.row.links.is_some();
         self.instances.insert(id, live);
         self.mark_instance(id);
-        self.take_up_call(id);
+        if has_links {
+            self.take_up_call(id);
+        }
         id
     }
 

@@ -168,10 +168,10 @@ impl Scheduler {
             return None;
         }
         let applied = Some((entry.partition, entry.id));
-        let entry = match self.take_notice(entry) {
-            Ok(is_kept) => return applied.filter(|_| !is_kept),
-            Err(entry) => entry,
-        };
+        if let Request::Notice(notice) = &entry.request {
+            let is_kept = self.take_notice(&entry, notice);
+            return applied.filter(|_| !is_kept);
+        }
         match entry.request {
             Request::DefinitionChanged { task, version, definition: Some(definition), fired_until } => {
                 self.define(task, version, definition, entry.partition, entry.at, fired_until.unwrap_or(Timestamp::MIN));
@@ -229,21 +229,20 @@ impl Scheduler {
         is_kept
     }
 
-    /// Does what another owner asks for, and answers whether the entry stays in the inbox nevertheless; anything else is handed back.
-    fn take_notice(&mut self, entry: InboxEntry) -> Result<bool, InboxEntry> {
-        let Request::Notice(notice) = &entry.request else { return Err(entry) };
+    /// Does what another owner asks for, and answers whether the entry stays in the inbox nevertheless.
+    fn take_notice(&mut self, entry: &InboxEntry, notice: &Notice) -> bool {
         match notice {
-            Notice::Chained { task, cause, hops, payload } => self.chained(&entry, *task, *cause, *hops, payload.clone()),
-            Notice::GroupAsk { group, instance, task, limits } => self.slot_asked_for(&entry, group, *instance, *task, *limits),
+            Notice::Chained { task, cause, hops, payload } => self.chained(entry, *task, *cause, *hops, payload.clone()),
+            Notice::GroupAsk { group, instance, task, limits } => self.slot_asked_for(entry, group, *instance, *task, *limits),
             Notice::GroupGrant { instance, .. } => self.slot_granted(*instance),
             Notice::GroupRelease { instance, .. } => self.slot_given_back(*instance),
-            Notice::Called { .. } => self.called(&entry, notice),
-            Notice::CallCancelled { caller, is_killed, .. } => return Ok(self.call_cancelled(&entry, *caller, *is_killed)),
+            Notice::Called { .. } => self.called(entry, notice),
+            Notice::CallCancelled { caller, is_killed, .. } => return self.call_cancelled(entry, *caller, *is_killed),
             Notice::CallEnded { caller, instance, state, result, detail, .. } => {
                 self.call_ended(*caller, *instance, *state, result.clone(), detail.as_deref());
             }
         }
-        Ok(false)
+        false
     }
 
     /// A task was made or edited at `at`. Nothing that an edit does makes it fire by itself.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use punctual_core::definition::{Blocking, GroupLimits, TaskDefinition, Trigger, Workflow};
 use punctual_core::ids::InstanceId;
+use punctual_core::inbox::Notice;
 use punctual_core::instance::{CallLink, Cause, InstanceRow, Origin, Part, State};
+use punctual_core::limits;
 use punctual_core::protocol::End;
 use punctual_core::workflow::{FailurePolicy, Graph, NodeIndex, NodeSpec};
 use punctual_sim::tabletop::{InstanceAction, PauseTarget, Run, World, task};
@@ -366,7 +368,7 @@ pub(crate) fn what_is_called_within_a_group_needs_no_slot_of_its_own() {
     world.assert_sound();
 }
 
-/// A call that comes when the task is gone, or not enabled, or too deep, is answered with the reason.
+/// A call that comes when the task is gone, or not enabled, is answered with the reason.
 #[test]
 pub(crate) fn a_call_that_can_not_be_is_answered() {
     let mut world = World::settled(2);
@@ -383,6 +385,48 @@ pub(crate) fn a_call_that_can_not_be_is_answered() {
     world.run(10 * SECOND);
     assert_eq!(detail(calling_node(&world)), "`sub` was not fired: it is not enabled, and fires by hand only");
     assert!(whole(&world, "sub").is_empty());
+    world.assert_sound();
+}
+
+/// Workflows that call each other, written before anybody could check: there is an end to that, and all of them hear of it.
+#[test]
+fn calls_end_also_where_tasks_call_each_other() {
+    let mut world = World::settled(2);
+    for (name, called) in [("w", "v"), ("v", "w")] {
+        let mut definition = calling(name, vec![node("c", &[])], &[("c", called)]);
+        Arc::make_mut(&mut definition.policies).concurrency.max_running = 100;
+        world.define(definition);
+    }
+    world.trigger("w", None);
+    world.run(300 * SECOND);
+    let runs: Vec<_> = whole(&world, "w").into_iter().chain(whole(&world, "v")).map(|row| row.state).collect();
+    assert_eq!(runs, vec![State::Failed; limits::CHAIN_HOPS_MAX as usize + 1]);
+    assert!(world.rows("w").into_iter().any(|row| detail(row).contains("tasks fire or call each other before it, and no more may")));
+    assert!(world.violations().is_empty());
+}
+
+/// Whatever comes twice has its effect once.
+#[test]
+fn what_owners_say_twice_counts_once() {
+    let mut world = World::settled(2);
+    world.define(task("sub", Trigger::Manual));
+    world.define(caller());
+    world.script("sub", &[takes(5 * SECOND)]);
+    world.trigger("w", None);
+    world.run(3 * SECOND);
+    let (caller, caller_task, called) = (calling_node(&world).id, calling_node(&world).task, whole(&world, "sub")[0].id);
+    let (name, lent, payload) = (Arc::from("sub"), Vec::new(), None);
+    world.put_notice("sub", Notice::Called { name, task: None, caller, caller_task, hops: 1, lent, payload });
+    world.run(20 * SECOND);
+    let before: Vec<_> = world.data().instances.values().map(|row| (row.id, row.state, row.transitions.len())).collect();
+    assert_eq!(whole(&world, "sub").len(), 1);
+    let (instance, state) = (Some(called), State::Failed);
+    world.put_notice("w", Notice::CallEnded { task: caller_task, caller, instance, state, result: None, detail: None });
+    world.put_notice("sub", Notice::CallCancelled { name: "sub".into(), task: None, caller, is_killed: true });
+    world.run(20 * SECOND);
+    let after: Vec<_> = world.data().instances.values().map(|row| (row.id, row.state, row.transitions.len())).collect();
+    assert_eq!((before, whole(&world, "w")[0].state), (after, State::Succeeded));
+    assert!(world.data().inbox.is_empty());
     world.assert_sound();
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_core::batch::{Batch, Renewal, Snapshot};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{Epoch, InboxId, InstanceId, PartitionId, ReplicaId, TaskId};
-use punctual_core::inbox::{InboxEntry, NodeMark, Request, Rerun, Submission};
+use punctual_core::inbox::{InboxEntry, NodeMark, Notice, Request, Rerun, Submission};
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
@@ -448,6 +448,15 @@ impl Database {
         let what = What::Submitted { entry, task, submissions: submissions.len(), key: None };
         let request = trigger_request(task, submissions);
         self.write(at, Write::Submit { partition, by: by.clone(), key: None, request, at: now }, Some(what));
+        entry
+    }
+
+    /// Writes what an owner would ask of another one, once more.
+    pub fn put_notice(&mut self, at: u64, partition: PartitionId, by: &Arc<str>, notice: Notice) -> InboxId {
+        let (now, notice) = (self.clock(at), self.data.addressed(&notice));
+        let entry = InboxId(self.data.last_entry().0 + 1);
+        let what = What::Noticed { entry, partition, notice: notice.clone() };
+        self.write(at, Write::Submit { partition, by: by.clone(), key: None, request: Request::Notice(notice), at: now }, Some(what));
         entry
     }
 

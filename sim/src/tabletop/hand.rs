@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::backfill::BackfillPlan;
 use punctual_core::definition::{Handler, TaskDefinition, Trigger};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId, WorkerLife};
-use punctual_core::inbox::{DelayedChange, NodeMark, RerunFrom, Submission};
+use punctual_core::inbox::{DelayedChange, NodeMark, Notice, RerunFrom, Submission};
 use punctual_core::instance::{InstanceRow, State};
 use punctual_core::protocol::Hello;
 use punctual_core::scheduler::{self, Scheduler};
@@ -272,6 +272,13 @@ impl World {
     /// Where there is no such instance.
     pub fn put_rerun(&mut self, instance: InstanceId) {
         self.database.put_rerun(self.at(), instance, &Arc::from("ops"), None, Rerunning::Unsuccessful);
+    }
+
+    /// Writes what an owner would ask of the owner of a task, once more.
+    pub fn put_notice(&mut self, name: &str, notice: Notice) {
+        let partition = self.data().partition_of(name);
+        self.database.put_notice(self.at(), partition, &Arc::from("an owner"), notice);
+        self.wake(Wake::Inbox);
     }
 
     /// A worker is to drain.

@@ -2,6 +2,7 @@
 
 mod accounted;
 mod attempts;
+mod called;
 mod day;
 mod docs;
 mod findings;
