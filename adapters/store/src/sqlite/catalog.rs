@@ -64,14 +64,14 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
     Ok(plan)
 }
 
-fn stored_edges(connection: &Connection) -> rusqlite::Result<Vec<Edge>> {
+pub(crate) fn stored_edges(connection: &Connection) -> rusqlite::Result<Vec<Edge>> {
     let mut stored = connection.prepare_cached(
         "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target ORDER BY r.task, r.target",
     )?;
     stored.query_map([], |row| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? }))?.collect()
 }
 
-fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
+pub(crate) fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
     let mut there = FxHashSet::default();
     let mut named = connection.prepare_cached("SELECT 1 FROM tasks WHERE name = ?1 AND removed = 0")?;
     for name in names {
