@@ -59,7 +59,7 @@ fn main() -> Anyhow<()> {
     match store.strip_prefix("sqlite:") {
         Some(path) => {
             let file = folder.path().join("tasks.yaml");
-            std::fs::write(&file, "tasks: []\n")?;
+            std::fs::write(&file, "tasks:\n  - name: listing\n    trigger: manual\n    command: { argv: [\"true\"] }\n")?;
             command.arg("dev").arg(file).args(["--db", path]);
         }
         None => _ = command.args(["server", "--listen-workers", "127.0.0.1:0"]).env("PUNCTUAL_DATABASE", &store),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use aide::OperationInput;
+use aide::openapi::{OpenApi, ReferenceOr};
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header, request};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header, request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use punctual_driver::ports::{Catalog, Clock, KeptAnswer, Reserved};
+use rustc_hash::FxHashSet;
 use sha2::{Digest, Sha256};
 
 use super::{Api, ApiError, BODY_BYTES_MAX, sources};
@@ -28,7 +30,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, ApiError> {
         match parts.headers.get(KEY).map(HeaderValue::to_str) {
             None => Ok(IdempotencyKey(None)),
-            Some(Ok(key)) if (1..=255).contains(&key.len()) => Ok(IdempotencyKey(Some(Arc::from(key)))),
+            Some(Ok(key)) if (1..=255).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(IdempotencyKey(Some(Arc::from(key)))),
             Some(_) => Err(ApiError::BadRequest { field: "Idempotency-Key", problem: "must be 1 to 255 visible ASCII characters".to_owned() }),
         }
     }
@@ -37,10 +39,32 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
 // Every call that writes has it.
 impl OperationInput for IdempotencyKey {}
 
+/// The calls that write, such as `POST /api/v1/pause`. Those that keep their keys themselves are not among them.
+#[derive(Clone)]
+pub(crate) struct Writes(Arc<FxHashSet<String>>);
+
+impl Writes {
+    /// Those of a document.
+    pub(crate) fn of(document: &OpenApi) -> Self {
+        let mut writes = FxHashSet::default();
+        for (path, item) in document.paths.iter().flat_map(|paths| &paths.paths) {
+            let ReferenceOr::Item(item) = item else { continue };
+            let methods = [("POST", &item.post), ("PUT", &item.put), ("PATCH", &item.patch), ("DELETE", &item.delete)];
+            let there = methods.into_iter().filter(|(_, operation)| operation.is_some() && !path.ends_with("/trigger"));
+            writes.extend(there.map(|(method, _)| format!("{method} {path}")));
+        }
+        Writes(Arc::new(writes))
+    }
+}
+
 /// Carries each write out once a key. A trigger's key is kept with the trigger, for ever.
-pub(crate) async fn once<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, request: Request, next: Next) -> Response {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if is_read || !request.headers().contains_key(KEY) || request.uri().path().ends_with("/trigger") {
+pub(crate) async fn once<S: Catalog, C: Clock>(
+    State((api, writes)): State<(Api<S, C>, Writes)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| format!("{} {}", request.method(), path.as_str()));
+    if !request.headers().contains_key(KEY) || route.is_none_or(|route| !writes.0.contains(&route)) {
         return next.run(request).await;
     }
     match keyed(&api, request, next).await {

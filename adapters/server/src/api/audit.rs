@@ -19,7 +19,7 @@ pub(crate) struct Filter {
     /// What concerns this task.
     task: Option<String>,
     /// What concerns this instance.
-    #[schemars(regex(pattern = r"^[0-9]{1,5}-[0-9]{1,14}$"))]
+    #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$"))]
     instance: Option<String>,
     /// The `next` of the page before.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
@@ -58,13 +58,17 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<AuditPage>, ApiError> {
     let limit = checked_limit(filter.limit)?;
+    let before = filter.after.or(filter.before);
+    if before.is_some_and(|before| i64::try_from(before).is_err()) {
+        return Err(ApiError::BadRequest { field: "after", problem: "is not the `next` of a page".to_owned() });
+    }
     let instance = filter.instance.map(|id| parse_id(&id)).transpose()?;
     if let Some(name) = &filter.task
         && api.store.task(Arc::from(name.as_str())).await?.is_none()
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }
-    let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before: filter.after.or(filter.before), limit };
+    let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before, limit };
     let found = api.store.audit(filter).await?;
     let next = (found.len() == limit).then(|| found.last().map(|last| last.id)).flatten();
     Ok(Json(AuditPage { audit: found.iter().map(view).collect(), next }))

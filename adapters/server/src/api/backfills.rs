@@ -57,10 +57,10 @@ pub(crate) struct Asks {
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
 }
 

@@ -92,10 +92,10 @@ pub(crate) struct Which {
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 

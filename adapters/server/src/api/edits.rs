@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::extract::{Asked, Client, Document, IfMatch, Named, NamedVersion, check_length};
+use super::extract::{Asked, Client, Document, IfMatch, Named, NamedVersion, check_characters};
 use super::openapi::Tagged;
 use super::reruns::Reason;
 use super::tasks::{checked_limit, find};
@@ -19,8 +19,8 @@ use super::{Api, ApiError, fires, views};
 
 /// The source of tasks that are edited one by one.
 const SOURCE: &str = "api";
-/// Longest name of a source, in bytes.
-const SOURCE_BYTES_MAX: usize = 256;
+/// Longest name of a source, in characters.
+const SOURCE_CHARACTERS_MAX: usize = 256;
 /// Fire times that the answer to an edit shows.
 const SHOWN: usize = 10;
 /// Differences that an answer names.
@@ -37,13 +37,13 @@ pub(crate) struct How {
     #[serde(default)]
     take_over: bool,
     /// The source that has the task afterwards; `api` where it is left out.
-    #[schemars(length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 256))]
     source: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn delete<S: Catalog, C: Clock>(
 }
 
 fn source(how: &How) -> Result<Arc<str>, ApiError> {
-    check_length("source", how.source.as_deref(), SOURCE_BYTES_MAX)?;
+    check_characters("source", how.source.as_deref(), SOURCE_CHARACTERS_MAX)?;
     match how.source.as_deref() {
         Some("") => Err(ApiError::BadRequest { field: "source", problem: "is empty".to_owned() }),
         source => Ok(Arc::from(source.unwrap_or(SOURCE))),
@@ -142,7 +142,7 @@ async fn carry_out<S: Catalog, C: Clock>(api: &Api<S, C>, edit: TaskEdit, how: H
 #[serde(deny_unknown_fields)]
 pub(crate) struct Page {
     /// The `next` of the page before: versions below this one.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     after: Option<u32>,
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
@@ -155,12 +155,21 @@ pub(crate) struct Versions {
     next: Option<u32>,
 }
 
+/// Versions are counted from 1.
+fn from_one(field: &'static str, version: Option<u32>) -> Result<(), ApiError> {
+    match version {
+        Some(0) => Err(ApiError::BadRequest { field, problem: "versions are counted from 1".to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) async fn versions<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
     Asked(page): Asked<Page>,
 ) -> Result<Json<Versions>, ApiError> {
     let limit = checked_limit(page.limit)?;
+    from_one("after", page.after)?;
     let (_, versions) = find(&api, &name).await?;
     let behind: Vec<_> = versions.iter().filter(|version| page.after.is_none_or(|after| version.version.0 < after)).collect();
     let shown = &behind[..limit.min(behind.len())];
@@ -181,11 +190,11 @@ pub(crate) async fn version<S: Catalog, C: Clock>(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Between {
-    /// The older one; the one before `to` where it is left out.
-    #[schemars(range(min = 1))]
+    /// The older one, 0 for before there was one; the one before `to` where it is left out.
+    #[schemars(range(max = 4_294_967_295_u32))]
     from: Option<u32>,
     /// The newer one; the newest where it is left out.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     to: Option<u32>,
 }
 
@@ -217,6 +226,7 @@ pub(crate) async fn diff<S: Catalog, C: Clock>(
     Asked(between): Asked<Between>,
 ) -> Result<Json<Diff>, ApiError> {
     let (view, versions) = find(&api, &name).await?;
+    from_one("to", between.to)?;
     let to = between.to.unwrap_or(view.version.0);
     let from = between.from.unwrap_or(to.saturating_sub(1));
     let document = |version: u32| -> Result<Value, ApiError> {
@@ -268,6 +278,7 @@ pub(crate) struct Days {
 
 /// How the firings of a task ended, a day each.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TaskHealth")]
 pub(crate) struct Health {
     task: String,
     /// The oldest first; days without any are left out.

@@ -48,7 +48,7 @@ pub(crate) struct Filter {
     /// Of this task and its instances only.
     task: Option<String>,
     /// Of this instance only.
-    #[schemars(regex(pattern = r"^[0-9]{1,5}-[0-9]{1,14}$"))]
+    #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$"))]
     instance: Option<String>,
     /// Of these kinds only, with commas between them; instance and task where it is left out.
     #[schemars(regex(pattern = "^(instance|task|worker)(,(instance|task|worker))*$"))]

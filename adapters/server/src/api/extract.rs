@@ -251,6 +251,16 @@ fn is_json(content_type: &str) -> bool {
     content_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
+/// Refuses a name that is longer than this many characters.
+pub(crate) fn check_characters(field: &'static str, text: Option<&str>, characters_max: usize) -> Result<(), ApiError> {
+    match text {
+        Some(text) if text.chars().nth(characters_max).is_some() => {
+            Err(ApiError::BadRequest { field, problem: format!("is longer than {characters_max} characters") })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a text that is kept on record and longer than this many bytes.
 pub(crate) fn check_length(field: &'static str, text: Option<&str>, bytes_max: usize) -> Result<(), ApiError> {
     match text {

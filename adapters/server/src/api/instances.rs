@@ -14,11 +14,15 @@ use punctual_driver::ports::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::extract::{Asked, Body, Client, Named, check_length};
 use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, nodes, views};
+
+/// Names of states, with commas between them.
+const STATES: &str = "^(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)\
+                      (,(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)){0,10}$";
 
 /// Which instances; those that have all that is asked for.
 #[derive(Deserialize, JsonSchema)]
@@ -29,7 +33,7 @@ pub(crate) struct Filter {
     /// Of tasks of this group.
     group: Option<String>,
     /// In this state, or in one of these, with commas between them.
-    #[schemars(regex(pattern = "^(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)$"))]
+    #[schemars(regex(pattern = STATES))]
     state: Option<String>,
     /// With this idempotency key.
     key: Option<String>,
@@ -79,6 +83,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Instances>, ApiError> {
     let limit = checked_limit(filter.limit)?;
+    check_length("state", filter.state.as_deref(), 200)?;
     let states = filter.state.map(|names| names.split(',').map(parse_state).collect::<Result<Vec<_>, _>>()).transpose()?;
     let origin = filter.origin.map(|name| parse_origin(&name)).transpose()?;
     let before = filter.after.or(filter.before).map(|cursor| parse_cursor(&cursor)).transpose()?;

@@ -56,8 +56,8 @@ pub(crate) const PAGE_MAX: usize = 1_000;
 pub(crate) const PAGE_DEFAULT: usize = 50;
 /// Largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Longest name of whoever asks for something, in bytes.
-const BY_BYTES_MAX: usize = 256;
+/// Longest name of whoever asks for something, in characters.
+const BY_CHARACTERS_MAX: usize = 256;
 /// How long an answer waits for the owner to apply what was asked for.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -197,6 +197,7 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
 /// All routes.
 pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
     let (routes, document) = routes::<S, C>();
+    let writes = answers::Writes::of(&document);
     let document: Arc<str> = serde_json::to_string(&document).unwrap_or_default().into();
     let served = move || {
         let body = document.to_string();
@@ -206,7 +207,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/openapi.json", get(served))
         .fallback(|| async { ApiError::NoSuchPage })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(axum::middleware::from_fn_with_state(api.clone(), answers::once))
+        .layer(axum::middleware::from_fn_with_state((api.clone(), writes), answers::once))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(only_for_this_machine))
         .with_state(api)

@@ -151,16 +151,16 @@ pub(crate) async fn rerun_from<S: Catalog, C: Clock>(
 
 /// What is said of a node.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Mark {
     /// `skipped`, `succeeded` or `failed`.
     #[schemars(regex(pattern = "^(skipped|succeeded|failed)$"))]
     state: String,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
 }
 

@@ -183,13 +183,14 @@ pub(crate) fn complete(document: &mut OpenApi) {
         let names: Vec<String> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).map(str::to_owned).collect();
         for (method, operation) in operations(item) {
             let parts = names.iter().rev().map(|name| {
-                let (description, schema) = part(name);
+                let (description, schema) = part(path, name);
                 let parameter_data = parameter_data(name, description, true, schema);
                 ReferenceOr::Item(Parameter::Path { parameter_data, style: openapi::PathStyle::Simple })
             });
             for part in parts {
                 operation.parameters.insert(0, part);
             }
+            operation.parameters.iter_mut().for_each(never_null);
             if method != "get" {
                 let key = "Makes the call repeatable: the same call under the same key is answered as it was the first time, for a day";
                 let schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
@@ -201,6 +202,7 @@ pub(crate) fn complete(document: &mut OpenApi) {
             responses.responses.retain(|status, _| *status != StatusCode::Range(0));
         }
     }
+    prune(document);
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
@@ -210,14 +212,42 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         .filter_map(|(method, operation)| operation.as_mut().map(|operation| (method, operation)))
 }
 
+/// What is left out of an address is not there: nothing in it stands for null.
+fn never_null(parameter: &mut ReferenceOr<Parameter>) {
+    let ReferenceOr::Item(Parameter::Query { parameter_data, .. }) = parameter else { return };
+    let ParameterSchemaOrContent::Schema(SchemaObject { json_schema, .. }) = &mut parameter_data.format else { return };
+    let only = match json_schema.get("type") {
+        Some(serde_json::Value::Array(types)) => types.iter().find(|kind| *kind != "null").cloned(),
+        _ => None,
+    };
+    if let Some(only) = only {
+        json_schema.insert("type".to_owned(), only);
+    }
+}
+
+/// Leaves out descriptions of types that nothing names: those of what stands behind the question mark.
+fn prune(document: &mut OpenApi) {
+    loop {
+        let text = serde_json::to_string(&document).unwrap_or_default();
+        let Some(components) = &mut document.components else { return };
+        let before = components.schemas.len();
+        let is_named = |name: &String| text.contains(&format!("\"#/components/schemas/{name}\"")) || name.ends_with("Event");
+        components.schemas.retain(|name, _| is_named(name));
+        if components.schemas.len() == before {
+            return;
+        }
+    }
+}
+
 /// What stands at a place of an address.
-fn part(name: &str) -> (&'static str, Schema) {
+fn part(path: &str, name: &str) -> (&'static str, Schema) {
     let name_schema = json_schema!({ "type": "string", "minLength": 1 });
     match name {
-        "id" => ("An instance's or a backfill's id", name_schema),
+        "id" if path.starts_with("/api/v1/backfills") => ("A backfill's id", json_schema!({ "type": "string", "pattern": "^[1-9][0-9]{0,14}$" })),
+        "id" => ("An instance's id", json_schema!({ "type": "string", "pattern": "^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$" })),
         "version" => ("A version, from 1 on", json_schema!({ "type": "integer", "minimum": 1, "maximum": 4_294_967_295_u32 })),
         "group" => ("A group's name", name_schema),
-        "source" => ("The name of what has the tasks", name_schema),
+        "source" => ("The name of what has the tasks", json_schema!({ "type": "string", "minLength": 1, "maxLength": 256 })),
         "key" => ("The idempotency key that it was triggered under", name_schema),
         "node" => ("A node's name", name_schema),
         _ => ("A task's name", name_schema),

@@ -11,20 +11,20 @@ use punctual_driver::ports::{Actor, Catalog, Clock, InstanceCursor, InstanceFilt
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Body, Client, Named, check_length};
+use super::extract::{Body, Client, Named, check_characters, check_length};
 use super::instances::find;
 use super::openapi::Done;
-use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
+use super::{Api, ApiError, BY_CHARACTERS_MAX, nodes, views};
 
 /// What is to be run again.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rerun {
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// The nodes of a workflow's run; all where it is left out.
     from: Vec<String>,
@@ -39,17 +39,17 @@ pub(crate) struct Rerun {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reason {
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     pub(crate) reason: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     pub(crate) by: Option<String>,
 }
 
 impl Reason {
     /// Both, where they are not too long, and what they were sent with.
     pub(crate) fn actor(self, client: Client) -> Result<Actor, ApiError> {
-        check_length("by", self.by.as_deref(), BY_BYTES_MAX)?;
+        check_characters("by", self.by.as_deref(), BY_CHARACTERS_MAX)?;
         check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
         let by = Arc::from(self.by.as_deref().unwrap_or("api"));
         Ok(Actor { by, from: client.0, why: self.reason.map(Arc::from) })

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::extract::{Body, Client, Named, check_length};
+use super::extract::{Body, Client, Named, check_characters};
 use super::reruns::Reason;
-use super::{Api, ApiError, BY_BYTES_MAX};
+use super::{Api, ApiError, BY_CHARACTERS_MAX};
 
 /// Largest request body, in bytes: a hundred thousand tasks.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
@@ -29,10 +29,10 @@ pub(crate) struct Source {
     #[serde(default)]
     dry_run: bool,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     Body(asked): Body<Source>,
 ) -> Result<Json<AppliedShown>, ApiError> {
     let actor = Reason { reason: asked.reason, by: asked.by }.actor(client)?;
-    check_length("source", Some(&source), BY_BYTES_MAX)?;
+    check_characters("source", Some(&source), BY_CHARACTERS_MAX)?;
     let mut documents = Vec::with_capacity(asked.documents.len());
     let mut problems = Vec::new();
     for (place, document) in asked.documents.iter().enumerate() {

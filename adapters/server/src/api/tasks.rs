@@ -220,12 +220,13 @@ pub(crate) struct Trigger {
     #[schemars(range(max = 3_155_760_000_000_u64))]
     delay_ms: Option<u64>,
     /// The version of the task that the payload was written for: refused where the payload's schema has changed since.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     task_version: Option<u32>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 
@@ -290,8 +291,7 @@ async fn check_payload<S: Catalog, C: Clock>(
     if let Some(written_for) = written_for.filter(|written_for| *written_for != view.version.0) {
         let version = versions.iter().find(|version| version.version.0 == written_for);
         let Some(older) = version.and_then(|version| version.document.as_deref()).map(document) else {
-            let problem = format!("the task {name:?} has no version {written_for}; version {} is in force", view.version.0);
-            return Err(ApiError::BadRequest { field: "task_version", problem });
+            return Err(ApiError::NoSuchVersion { task: name.to_owned(), version: written_for });
         };
         if let Some(changes) = payload::changes(older.get("payload_schema"), schema) {
             return Err(ApiError::OlderSchema { written_for, version: view.version.0, changes });

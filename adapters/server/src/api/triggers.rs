@@ -71,10 +71,10 @@ pub(crate) struct Reschedule {
     #[schemars(extend("format" = "date-time"))]
     at: Option<String>,
     /// Who asks, for the audit.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
-    #[schemars(length(max = 1_000))]
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 

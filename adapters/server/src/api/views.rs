@@ -428,7 +428,7 @@ pub(crate) fn planned(planned: &Planned) -> FireShown {
         Mark::SecondPass => "second_pass",
         Mark::DayOfTransition => "day_of_transition",
     };
-    let (local, offset) = (Some(at.local.to_string()), Some(at.offset.to_string()));
+    let (local, offset) = (Some(at.local.to_string()), Some(crate::cli::offset(at)));
     FireShown { utc: at.at.to_string(), local, offset, mark: Some(mark), fires, left_out, count, until }
 }
 
