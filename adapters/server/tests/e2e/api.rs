@@ -11,7 +11,7 @@ use crate::support::{Answer, Dev, Folder, PATIENCE, escaped, eventually, request
 const FILE: &str = r#"
 tasks:
   - {name: hand, trigger: manual, command: cat, group: hands}
-  - {name: bad, trigger: manual, retry: {max_attempts: 1}, command: "false"}
+  - {name: bad, trigger: manual, retry: {max_attempts: 2, first: 20ms, cap: 20ms}, command: "false"}
   - {name: slow, trigger: manual, timeout: {grace: 0s}, command: "sleep 600"}
   - {name: nightly, trigger: {cron: "30 2 * * *", timezone: Europe/Berlin}, owner: ops, routing: {tags: {zone: eu}}, command: "true"}
   - name: flow
