@@ -74,7 +74,7 @@ fn arrows_between_crates_point_one_way() {
         ),
         ("punctual-sim", &["punctual-core", "punctual-driver", "punctual-proto", "punctual-spec"]),
         ("punctual-chaos", &["punctual-core", "punctual-sim", "punctual-spec", "punctual-store", "punctual-testbed", "punctual-worker"]),
-        ("punctual-benches", &["punctual-testbed"]),
+        ("punctual-benches", &["punctual-core", "punctual-driver", "punctual-spec", "punctual-store", "punctual-testbed"]),
         ("punctual-testbed", &[]),
         ("xtask", &[]),
         ("punctual-tests", &[]),

@@ -7,8 +7,10 @@
 
 pub mod alarm;
 pub mod clock;
+pub mod editing;
 pub mod link;
 pub mod people;
 pub mod ports;
+pub mod reading;
 pub mod scheduler;
 pub mod worker;

@@ -17,10 +17,12 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
+pub use crate::editing::{Edited, Expected, KeptAnswer, Reserved, Standing, TaskEdit};
 pub use crate::people::{
     Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
     TriggerChanged,
 };
+pub use crate::reading::{ComingTask, InstancePage, InstanceQuery, TaskDay, TaskPage, TaskQuery};
 
 /// Reads both clocks. The wall clock is the store's.
 pub trait Clock: Send + Sync + 'static {
@@ -419,6 +421,8 @@ pub struct TaskView {
     pub removed: bool,
     /// The cursor, where the owner has one.
     pub next_fire: Option<Timestamp>,
+    /// The source that has it.
+    pub source: Arc<str>,
 }
 
 /// A version of a task.
@@ -531,6 +535,22 @@ pub trait Catalog: Send + Sync + 'static {
         dry_run: bool,
         now: Timestamp,
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+
+    /// Makes, changes or removes one task, in the source that the edit names; with `dry_run`, only says what that would do.
+    fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> impl Future<Output = Result<Edited, StoreError>> + Send;
+
+    /// Remembers that a call is under way, unless the key is known: of several who ask, one is told that it is new. A call that has been
+    /// under way for [`UNDER_WAY_MS`](crate::editing::UNDER_WAY_MS) counts as new: who began it has died. What is older than
+    /// [`ANSWER_KEPT_MS`](crate::editing::ANSWER_KEPT_MS) is forgotten.
+    fn reserve_answer(&self, key: Arc<str>, digest: [u8; 32], now: Timestamp) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+
+    /// Keeps the answer to a call that was reserved; without one, the call counts as never made.
+    fn keep_answer(
+        &self,
+        key: Arc<str>,
+        digest: [u8; 32],
+        answer: Option<KeptAnswer>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Fires a task by hand: 1 to [`SUBMISSIONS_MAX`](punctual_core::limits::SUBMISSIONS_MAX) submissions. A `key` makes the call
     /// repeatable: it is the same call if task and submissions are, whoever makes it.
@@ -656,6 +676,19 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Instances, newest first.
     fn instances(&self, filter: InstanceFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
+
+    /// A page of instances by whatever may be asked of them.
+    fn instance_page(&self, query: InstanceQuery) -> impl Future<Output = Result<InstancePage, StoreError>> + Send;
+
+    /// A page of tasks, by name.
+    fn task_page(&self, query: TaskQuery) -> impl Future<Output = Result<TaskPage, StoreError>> + Send;
+
+    /// Tasks whose cursor comes before `until`, those that come first first, at most `limit`.
+    fn coming(&self, until: Timestamp, limit: usize) -> impl Future<Output = Result<Vec<ComingTask>, StoreError>> + Send;
+
+    /// How the whole firings of a task ended, a day each, the oldest first; the days from `from` on of those that are kept
+    /// ([`TASK_DAYS`](crate::reading::TASK_DAYS)). Days without any are left out.
+    fn task_days(&self, task: TaskId, from: i64) -> impl Future<Output = Result<Vec<TaskDay>, StoreError>> + Send;
 
     /// One instance.
     fn instance(&self, id: InstanceId) -> impl Future<Output = Result<Option<InstanceView>, StoreError>> + Send;

@@ -1,6 +1,7 @@
 //! Tells people and the API what has been committed.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use punctual_core::batch::Batch;
 use punctual_core::ids::{PartitionId, TaskId};
@@ -13,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::applied::Applied;
 use crate::console::Console;
+use crate::events::Events;
 
 /// Things that may wait to be put into words; where more come, their number is printed instead.
 const QUEUE_MAX: usize = 256;
@@ -30,6 +32,7 @@ enum News {
 pub(crate) struct Feed {
     commits: watch::Sender<u64>,
     applied: Applied,
+    events: Events,
     trouble: watch::Sender<Option<Arc<str>>>,
     news: Option<(mpsc::Sender<News>, Console)>,
     tells_commits: bool,
@@ -39,7 +42,7 @@ impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
         let (commits, trouble) = (watch::Sender::new(0), watch::Sender::new(None));
-        Feed { commits, applied: Applied::default(), trouble, news: None, tells_commits: false }
+        Feed { commits, applied: Applied::default(), events: Events::new(life()), trouble, news: None, tells_commits: false }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
@@ -64,6 +67,11 @@ impl Feed {
         self.applied.clone()
     }
 
+    /// The changes that it commits.
+    pub(crate) fn events(&self) -> Events {
+        self.events.clone()
+    }
+
     /// Why the store can't be written, while it can't.
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.trouble.subscribe()
@@ -79,10 +87,17 @@ impl Feed {
     }
 }
 
+/// Tells this start of the program from all others.
+fn life() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Observer for Feed {
     fn committed(&self, batch: &Arc<Batch>) {
         self.commits.send_modify(|count| *count += 1);
         self.applied.tell(&batch.applied);
+        self.events.committed(batch);
         if self.tells_commits {
             self.tell(News::Committed(batch.clone()));
         }

@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod console;
 mod embedded;
+mod events;
 mod feed;
 mod open;
 mod tokens;

@@ -21,6 +21,7 @@ mod guards;
 mod mysql;
 mod pauses;
 mod plan;
+mod reading;
 mod refusal;
 mod reruns;
 mod set_aside;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::chains::{self, Call, ChainProblem, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
-use punctual_driver::ports::{Applied, AuditAction, TaskDocument};
+use punctual_driver::ports::{Applied, AuditAction, Edited, TaskDocument, TaskEdit};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an application has to write.
@@ -118,6 +118,14 @@ impl Plan {
         self.refused = chains::problems(&afterwards.edges, &afterwards.calls, |name| there.contains(name));
     }
 
+    /// What it means for the one task that it is about.
+    pub(crate) fn into_edited(self) -> Edited {
+        match self.into_applied() {
+            Applied { refused, .. } if !refused.is_empty() => Edited::Refused(refused),
+            applied => Edited::Done(applied),
+        }
+    }
+
     pub(crate) fn into_applied(self) -> Applied {
         if !self.refused.is_empty() {
             return Applied { refused: self.refused, ..Applied::default() };
@@ -185,6 +193,17 @@ impl<'a> Planner<'a> {
             let (name, calls) = (name.into(), Vec::new());
             self.plan.removed.push(Change { task: id, name, version, document: None, chains: None, calls, group: None });
         }
+    }
+
+    /// What an edit of one task has to write. It was not refused.
+    pub(crate) fn of_edit(edit: &'a TaskEdit, stored: Option<StoredTask>) -> Plan {
+        let mut planner = Planner::new(edit.document.as_slice());
+        match (&edit.document, stored) {
+            (Some(task), stored) => planner.compare(task, stored),
+            (None, Some(stored)) => planner.made_before(stored.id, &edit.name, stored.version),
+            (None, None) => {}
+        }
+        planner.plan
     }
 
     pub(crate) fn plan(self) -> Plan {

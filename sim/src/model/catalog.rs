@@ -11,7 +11,11 @@ use punctual_core::ids::{InstanceId, PartitionId, TaskId, Version};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
-use punctual_driver::ports::{Applied, InstanceCursor, InstanceFilter, InstanceView, PartitionView, TaskDocument, TaskView, VersionView};
+use punctual_core::time::Timestamp;
+use punctual_driver::ports::{
+    Applied, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, TaskDay, TaskDocument,
+    TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
+};
 
 use crate::model::data::{Data, Named};
 
@@ -29,6 +33,24 @@ pub(crate) enum Change<'a> {
 impl Data {
     /// Compares what `source` says with what is stored.
     pub(crate) fn compare<'a>(&self, source: &str, documents: &'a [TaskDocument]) -> (Vec<Change<'a>>, Applied) {
+        let is_named = |name: &str| documents.iter().any(|task| &*task.definition.name == name);
+        let mut gone: Vec<(TaskId, &Arc<str>)> = self
+            .names
+            .iter()
+            .filter(|(name, named)| !named.removed && &*named.source == source && !is_named(name))
+            .map(|(name, named)| (named.task, name))
+            .collect();
+        gone.sort_unstable();
+        self.compare_with(source, documents, gone.into_iter().map(|(_, name)| name.clone()).collect())
+    }
+
+    /// The same for one task, which was not refused.
+    pub(crate) fn compare_edit<'a>(&self, edit: &'a TaskEdit) -> (Vec<Change<'a>>, Applied) {
+        let gone = if edit.document.is_none() { vec![edit.name.clone()] } else { Vec::new() };
+        self.compare_with(&edit.source, edit.document.as_slice(), gone)
+    }
+
+    fn compare_with<'a>(&self, source: &str, documents: &'a [TaskDocument], removed: Vec<Arc<str>>) -> (Vec<Change<'a>>, Applied) {
         // Of two documents of one name the later one counts.
         let last: BTreeMap<&str, usize> = documents.iter().enumerate().map(|(index, task)| (&*task.definition.name, index)).collect();
         let (mut created, mut changed, mut taken_over, mut applied) = (Vec::new(), Vec::new(), Vec::new(), Applied::default());
@@ -51,14 +73,7 @@ impl Data {
                 taken_over.push(Change::TakeOver(name.clone()));
             }
         }
-        let mut gone: Vec<(TaskId, &Arc<str>)> = self
-            .names
-            .iter()
-            .filter(|(name, named)| !named.removed && &*named.source == source && !last.contains_key(&***name))
-            .map(|(name, named)| (named.task, name))
-            .collect();
-        gone.sort_unstable();
-        applied.removed = gone.into_iter().map(|(_, name)| name.clone()).collect();
+        applied.removed = removed;
         applied.refused = self.chain_problems(&created, &changed, &applied.removed);
         if !applied.refused.is_empty() {
             return (Vec::new(), Applied { refused: applied.refused, ..Applied::default() });
@@ -125,6 +140,7 @@ impl Data {
             document: versions.rev().find_map(|(_, stored)| stored.document.clone()).unwrap_or_default(),
             removed: named.removed,
             next_fire: self.tasks.get(&named.task).and_then(|stored| stored.next_fire),
+            source: named.source.clone(),
         }
     }
 
@@ -145,6 +161,60 @@ impl Data {
                 && filter.key.as_ref().is_none_or(|key| row.key.as_ref() == Some(key))
         });
         meant.take(filter.limit).map(|row| self.instance_view(row)).collect()
+    }
+
+    /// A page of instances. The model looks at all there are.
+    pub fn instance_page(&self, query: &InstanceQuery) -> InstancePage {
+        let group = |task: TaskId| self.group_of(task);
+        let filter = InstanceFilter { state: None, whole: false, key: None, limit: usize::MAX, ..query.filter.clone() };
+        let all = self.instance_views(&filter).into_iter();
+        let meant =
+            all.filter(|view| query.matches(&view.row) && query.group.as_ref().is_none_or(|of| group(view.row.task).as_ref() == Some(of)));
+        let instances: Vec<_> = meant.take(query.filter.limit).collect();
+        let next = instances.last().filter(|_| instances.len() == query.filter.limit).map(|last| InstanceCursor::of(&last.row));
+        InstancePage { instances, next }
+    }
+
+    /// The group of a task that was not removed.
+    fn group_of(&self, task: TaskId) -> Option<Arc<str>> {
+        let named = self.names.get(self.names_of.get(&task)?)?;
+        self.versions[&(task, named.version)].definition.as_ref()?.group.clone()
+    }
+
+    /// A page of tasks.
+    pub fn task_page(&self, query: &TaskQuery) -> TaskPage {
+        if query.limit == 0 {
+            return TaskPage::default();
+        }
+        let all = self.task_views(query.after.as_deref(), usize::MAX).into_iter();
+        let of_group = all.filter(|view| query.group.as_ref().is_none_or(|group| self.group_of(view.task).as_ref() == Some(group)));
+        let from_prefix = of_group.filter(|view| query.prefix.as_ref().is_none_or(|prefix| view.name >= *prefix));
+        let Ok((tasks, next)) = query.choose(from_prefix.map(|view| Ok::<_, std::convert::Infallible>((view.clone(), view.name))));
+        TaskPage { tasks, next }
+    }
+
+    /// Tasks that fire next before an instant.
+    pub fn coming(&self, until: Timestamp, limit: usize) -> Vec<ComingTask> {
+        let coming = self.tasks.iter().filter_map(|(task, stored)| {
+            let (version, next_fire) = (stored.version?, stored.next_fire.filter(|at| *at < until)?);
+            let name = self.names_of[task].clone();
+            let document = self.versions[&(*task, version)].document.clone().filter(|_| !self.names[&name].removed)?;
+            Some((next_fire, *task, ComingTask { name, version, document, next_fire }))
+        });
+        let mut coming: Vec<_> = coming.collect();
+        coming.sort_by_key(|(at, task, _)| (*at, *task));
+        coming.into_iter().take(limit).map(|(_, _, coming)| coming).collect()
+    }
+
+    /// How the firings of a task ended.
+    pub fn task_days(&self, task: TaskId, from: i64) -> Vec<TaskDay> {
+        let mut days = BTreeMap::<i64, TaskDay>::new();
+        for row in self.instances.values().filter(|row| row.task == task && row.part == Part::WHOLE) {
+            if let Some(day) = row.ended_at().map(TaskDay::of).filter(|day| *day >= from) {
+                days.entry(day).or_insert(TaskDay { day, ..TaskDay::default() }).add(row.state);
+            }
+        }
+        days.into_values().collect()
     }
 
     /// The nodes of a run, in the order of their parts.

@@ -10,7 +10,9 @@ use punctual_core::inbox::{InboxEntry, NodeMark, Notice, Request, Rerun, Submiss
 use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
-use punctual_driver::ports::{Actor, Applied, Beat, InstanceAction, LeaseAnswer, Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{
+    Actor, Applied, Beat, Edited, InstanceAction, LeaseAnswer, Rerunning, Standing, Submitted, TaskDocument, TaskEdit,
+};
 
 use crate::history::{Recorder, What, Who};
 use crate::model::catalog::Change;
@@ -291,6 +293,31 @@ impl Database {
         if dry_run || !applied.refused.is_empty() {
             return applied;
         }
+        self.carry_out(at, source, by, changes);
+        applied
+    }
+
+    /// Makes, changes or removes one task.
+    pub fn edit(&mut self, at: u64, edit: &TaskEdit, by: &Arc<str>, dry_run: bool) -> Edited {
+        let standing = self
+            .data
+            .names
+            .get(&edit.name)
+            .map(|named| Standing { source: named.source.clone(), version: Some(named.version).filter(|_| !named.removed) });
+        if let Some(refused) = edit.refused(standing.as_ref()) {
+            return refused;
+        }
+        let (changes, applied) = self.data.compare_edit(edit);
+        if !applied.refused.is_empty() {
+            return Edited::Refused(applied.refused);
+        }
+        if !dry_run {
+            self.carry_out(at, &edit.source, by, changes);
+        }
+        Edited::Done(applied)
+    }
+
+    fn carry_out(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, changes: Vec<Change<'_>>) {
         let mut changed = Vec::new();
         for change in changes {
             match &change {
@@ -308,7 +335,6 @@ impl Database {
             }
         }
         self.refer(at, &changed, by);
-        applied
     }
 
     /// Which tasks' ends make these fire has changed: writes it, and tells the owners of those that end.

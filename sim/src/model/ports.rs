@@ -14,10 +14,12 @@ use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
+use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction,
-    InstanceFilter, InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError,
-    Submitted, TaskDocument, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
+    TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -45,6 +47,26 @@ struct Shared {
     database: Database,
     /// Virtual milliseconds since the beginning of the run.
     at: u64,
+    /// Calls by their idempotency keys.
+    answers: BTreeMap<Arc<str>, Known>,
+}
+
+/// A call that was made under a key.
+#[derive(Debug)]
+struct Known {
+    digest: [u8; 32],
+    at: Timestamp,
+    answer: Option<KeptAnswer>,
+}
+
+/// What an application changed goes to the audit.
+fn put_applied_on_record(database: &mut Database, at: u64, by: &Actor, source: &Arc<str>, applied: &Applied) {
+    let written =
+        [(AuditAction::Create, &applied.created), (AuditAction::Change, &applied.changed), (AuditAction::Remove, &applied.removed)];
+    for (action, name) in written.into_iter().flat_map(|(action, names)| names.iter().map(move |name| (action, name))) {
+        let task = database.data().names[name].task;
+        database.audited(at, by, action, Some(task), None, Some(source.clone()));
+    }
 }
 
 impl Shared {
@@ -66,7 +88,7 @@ impl std::fmt::Debug for ModelStore {
 impl ModelStore {
     /// A program with this codec on this database.
     pub fn new(database: Database, decode: Decode) -> ModelStore {
-        ModelStore { shared: Arc::new(Mutex::new(Shared { database, at: 0 })), decode, decoded: Arc::default() }
+        ModelStore { shared: Arc::new(Mutex::new(Shared { database, at: 0, answers: BTreeMap::new() })), decode, decoded: Arc::default() }
     }
 
     /// Another program, with another codec, on the same database.
@@ -178,18 +200,47 @@ impl Catalog for ModelStore {
         Ok(self.at(now, |database, at| {
             let applied = database.apply(at, &source, &by.by, &documents, dry_run);
             if !dry_run {
-                let written = [
-                    (AuditAction::Create, &applied.created),
-                    (AuditAction::Change, &applied.changed),
-                    (AuditAction::Remove, &applied.removed),
-                ];
-                for (action, name) in written.into_iter().flat_map(|(action, names)| names.iter().map(move |name| (action, name))) {
-                    let task = database.data().names[name].task;
-                    database.audited(at, &by, action, Some(task), None, Some(source.clone()));
-                }
+                put_applied_on_record(database, at, &by, &source, &applied);
             }
             applied
         }))
+    }
+
+    async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {
+        Ok(self.at(now, |database, at| {
+            let edited = database.edit(at, &edit, &by.by, dry_run);
+            if let Edited::Done(applied) = &edited
+                && !dry_run
+            {
+                put_applied_on_record(database, at, &by, &edit.source, applied);
+            }
+            edited
+        }))
+    }
+
+    async fn reserve_answer(&self, key: Arc<str>, digest: [u8; 32], now: Timestamp) -> Result<Reserved, StoreError> {
+        let now = self.at(now, |database, at| database.clock(at));
+        let answers = &mut self.lock().answers;
+        answers.retain(|_, known| known.at.0 >= now.0 - ANSWER_KEPT_MS);
+        Ok(match answers.get(&key) {
+            Some(known) if known.digest != digest => Reserved::Other,
+            Some(Known { answer: Some(answer), .. }) => Reserved::Answered(answer.clone()),
+            Some(known) if known.at.0 > now.0 - UNDER_WAY_MS => Reserved::UnderWay,
+            Some(_) | None => {
+                answers.insert(key, Known { digest, at: now, answer: None });
+                Reserved::New
+            }
+        })
+    }
+
+    async fn keep_answer(&self, key: Arc<str>, digest: [u8; 32], answer: Option<KeptAnswer>) -> Result<(), StoreError> {
+        let answers = &mut self.lock().answers;
+        match (answers.get_mut(&key).filter(|known| known.digest == digest && known.answer.is_none()), answer) {
+            (Some(known), Some(answer)) => known.answer = Some(answer),
+            (Some(_), None) => _ = answers.remove(&key),
+            (None, _) => {}
+        }
+        Ok(())
     }
 
     async fn trigger(
@@ -330,6 +381,22 @@ impl Catalog for ModelStore {
 
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
         Ok(self.with(|database, _| database.data().instance_views(&filter)))
+    }
+
+    async fn instance_page(&self, query: InstanceQuery) -> Result<InstancePage, StoreError> {
+        Ok(self.with(|database, _| database.data().instance_page(&query)))
+    }
+
+    async fn task_page(&self, query: TaskQuery) -> Result<TaskPage, StoreError> {
+        Ok(self.with(|database, _| database.data().task_page(&query)))
+    }
+
+    async fn coming(&self, until: Timestamp, limit: usize) -> Result<Vec<ComingTask>, StoreError> {
+        Ok(self.with(|database, _| database.data().coming(until, limit)))
+    }
+
+    async fn task_days(&self, task: TaskId, from: i64) -> Result<Vec<TaskDay>, StoreError> {
+        Ok(self.with(|database, _| database.data().task_days(task, from)))
     }
 
     async fn instance(&self, id: InstanceId) -> Result<Option<InstanceView>, StoreError> {

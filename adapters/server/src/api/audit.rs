@@ -5,50 +5,85 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use punctual_driver::ports::{AuditFilter, AuditView, Catalog, Clock};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::extract::Asked;
+use super::extract::{Asked, behind};
 use super::instances::parse_id;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
+    /// What concerns this task.
+    task: Option<String>,
+    /// What concerns this instance.
+    #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$"))]
+    instance: Option<String>,
+    /// The `next` of the page before.
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    after: Option<u64>,
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
+    before: Option<u64>,
+    #[schemars(range(min = 1, max = 1_000))]
+    limit: Option<usize>,
+}
+
+/// What people have done, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AuditPage {
+    audit: Vec<AuditShown>,
+    next: Option<u64>,
+}
+
+/// A write by a person.
+#[derive(Serialize, JsonSchema)]
+struct AuditShown {
+    id: u64,
+    at: String,
+    by: String,
+    from: Option<String>,
+    reason: Option<String>,
+    action: &'static str,
     task: Option<String>,
     instance: Option<String>,
-    before: Option<u64>,
-    limit: Option<usize>,
+    /// What else it names: the source of a task, the key of a trigger, a group.
+    subject: Option<String>,
 }
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Asked(filter): Asked<Filter>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AuditPage>, ApiError> {
     let limit = checked_limit(filter.limit)?;
+    let before = behind(filter.after, filter.before)?;
+    if before.is_some_and(|before| i64::try_from(before).is_err()) {
+        return Err(ApiError::BadRequest { field: "after", problem: "is not the `next` of a page".to_owned() });
+    }
     let instance = filter.instance.map(|id| parse_id(&id)).transpose()?;
     if let Some(name) = &filter.task
         && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }
-    let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before: filter.before, limit };
+    let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before, limit };
     let found = api.store.audit(filter).await?;
     let next = (found.len() == limit).then(|| found.last().map(|last| last.id)).flatten();
-    Ok(Json(json!({ "audit": found.iter().map(view).collect::<Vec<_>>(), "next": next })))
+    Ok(Json(AuditPage { audit: found.iter().map(view).collect(), next }))
 }
 
-fn view(audit: &AuditView) -> Value {
-    json!({
-        "id": audit.id,
-        "at": audit.at.to_string(),
-        "by": &*audit.actor.by,
-        "from": audit.actor.from.as_deref(),
-        "reason": audit.actor.why.as_deref(),
-        "action": audit.action.name(),
-        "task": audit.task.as_deref(),
-        "instance": audit.instance.map(|id| id.to_string()),
-        "subject": audit.subject.as_deref(),
-    })
+fn view(audit: &AuditView) -> AuditShown {
+    AuditShown {
+        id: audit.id,
+        at: audit.at.to_string(),
+        by: audit.actor.by.to_string(),
+        from: audit.actor.from.as_deref().map(str::to_owned),
+        reason: audit.actor.why.as_deref().map(str::to_owned),
+        action: audit.action.name(),
+        task: audit.task.as_deref().map(str::to_owned),
+        instance: audit.instance.map(|id| id.to_string()),
+        subject: audit.subject.as_deref().map(str::to_owned),
+    }
 }

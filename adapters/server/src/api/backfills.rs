@@ -10,10 +10,11 @@ use punctual_core::ids::InboxId;
 use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Clock, Submitted};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::extract::{Asked, Body, Client, Named};
+use super::openapi::Done;
 use super::reruns::Reason;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
@@ -22,7 +23,7 @@ use super::{Api, ApiError};
 const SHOWN: usize = 100;
 
 /// In which order instances are made.
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Order {
     #[default]
@@ -30,16 +31,20 @@ enum Order {
     Newest,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asks {
     /// The first instant, such as 2026-11-01T00:00:00Z.
+    #[schemars(extend("format" = "date-time"))]
     from: String,
     /// The instant behind the last.
+    #[schemars(extend("format" = "date-time"))]
     to: String,
     #[serde(default)]
     order: Order,
     /// How many at a time; 1 where it is left out.
+    #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     concurrency: Option<u32>,
     /// Those that have an instance as well.
     #[serde(default)]
@@ -48,14 +53,21 @@ pub(crate) struct Asks {
     #[serde(default)]
     dry_run: bool,
     /// Of a dry run: fire times behind this one.
+    #[schemars(extend("format" = "date-time"))]
     after: Option<String>,
     /// Of a dry run: at most so many fire times are listed.
+    #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     limit: Option<usize>,
+    /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
+    /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
 }
 
-fn instant(field: &'static str, text: &str) -> Result<Timestamp, ApiError> {
+pub(super) fn instant(field: &'static str, text: &str) -> Result<Timestamp, ApiError> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
     let millis = parsed.ok().map(jiff::Timestamp::as_millisecond);
     let problem = || format!("{text:?} is not an instant; write it as 2026-11-01T00:00:00Z, or with an offset such as +01:00");
@@ -106,13 +118,83 @@ async fn look<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str, asks: &Asks, re
     Ok(Found { plan, newest: fired.newest, passed_over, until })
 }
 
+/// A backfill that was asked for, or what it would do.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum BackfillSaid {
+    /// What it would do.
+    Would(Would),
+    /// What it does.
+    Does(Does),
+}
+
+/// What a backfill would do.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Would {
+    dry_run: bool,
+    count: usize,
+    /// Fire times that have an instance.
+    passed_over: usize,
+    /// Fire times from here on come by themselves.
+    until: String,
+    fire_times: Vec<String>,
+    /// For `after` of the next call; null: these are the last.
+    next: Option<String>,
+}
+
+/// A backfill that was asked for.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Does {
+    backfill: BackfillShown,
+    passed_over: usize,
+}
+
+/// A backfill. Until its owner has taken it up, only its id and its total are known.
+#[derive(Default, Serialize, JsonSchema)]
+pub(crate) struct BackfillShown {
+    id: String,
+    /// How many fire times.
+    total: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    reason: Option<String>,
+}
+
+/// Backfills, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Backfills {
+    backfills: Vec<BackfillShown>,
+}
+
+/// The end of a backfill; null: its owner has not taken that up yet.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Ended {
+    backfill: Option<BackfillShown>,
+}
+
 /// Makes fire times up for, or says which there are.
 pub(crate) async fn ask<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
     client: Client,
     Body(mut asks): Body<Asks>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<BackfillSaid>, ApiError> {
     let actor = Reason { reason: asks.reason.take(), by: asks.by.take() }.actor(client)?;
     let Found { plan, newest, passed_over, until } = look(&api, &name, &asks, actor.why.clone()).await?;
     let count = plan.fire_times.len();
@@ -122,8 +204,8 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
         let listed: Vec<_> = plan.fire_times[begin..].iter().take(checked_limit(Some(asks.limit.unwrap_or(SHOWN)))?).collect();
         let next = (begin + listed.len() < count).then(|| listed.last().map(ToString::to_string)).flatten();
         let listed: Vec<_> = listed.iter().map(ToString::to_string).collect();
-        let answer = json!({ "dry_run": true, "count": count, "passed_over": passed_over, "until": until.to_string(), "fire_times": listed, "next": next });
-        return Ok((StatusCode::OK, Json(answer)));
+        let would = Would { dry_run: true, count, passed_over, until: until.to_string(), fire_times: listed, next };
+        return Ok(Done(StatusCode::OK, Json(BackfillSaid::Would(would))));
     }
     if count == 0 {
         let problem = format!(
@@ -141,8 +223,9 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
     api.signal();
     let api = &api;
     let made = api.when_applied(entry, || async move { Ok(find(api, Some(task), entry).await?) }).await?;
-    let shown = made.as_ref().map_or_else(|| json!({ "id": entry.to_string(), "total": count }), |row| view(row, &name));
-    Ok((StatusCode::ACCEPTED, Json(json!({ "backfill": shown, "passed_over": passed_over }))))
+    let unknown = || BackfillShown { id: entry.to_string(), total: count, ..BackfillShown::default() };
+    let backfill = made.as_ref().map_or_else(unknown, |row| view(row, &name));
+    Ok(Done(StatusCode::ACCEPTED, Json(BackfillSaid::Does(Does { backfill, passed_over }))))
 }
 
 async fn find<S: Catalog, C: Clock>(
@@ -153,27 +236,28 @@ async fn find<S: Catalog, C: Clock>(
     Ok(api.store.backfills(task, usize::MAX).await?.into_iter().find(|row| row.id == id))
 }
 
-fn view(row: &BackfillRow, task: &str) -> Value {
+fn view(row: &BackfillRow, task: &str) -> BackfillShown {
     let times = || row.plan.fire_times.iter();
-    json!({
-        "id": row.id.to_string(),
-        "task": task,
-        "state": row.state.name(),
-        "total": row.plan.fire_times.len(),
-        "made": row.made,
-        "done": row.ended,
-        "concurrency": row.plan.concurrency,
-        "first": times().min().map(ToString::to_string),
-        "last": times().max().map(ToString::to_string),
-        "at": row.at.to_string(),
-        "by": &*row.by,
-        "reason": row.plan.reason.as_deref(),
-    })
+    BackfillShown {
+        id: row.id.to_string(),
+        total: row.plan.fire_times.len(),
+        task: Some(task.to_owned()),
+        state: Some(row.state.name()),
+        made: Some(row.made),
+        done: Some(row.ended),
+        concurrency: Some(row.plan.concurrency),
+        first: times().min().map(ToString::to_string),
+        last: times().max().map(ToString::to_string),
+        at: Some(row.at.to_string()),
+        by: Some(row.by.to_string()),
+        reason: row.plan.reason.as_deref().map(str::to_owned),
+    }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Page {
+    #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
 }
 
@@ -182,12 +266,12 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
     Asked(page): Asked<Page>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Backfills>, ApiError> {
     let Some(task) = api.store.task_now(Arc::from(name.as_str())).await? else {
         return Err(ApiError::NoSuchTask { name });
     };
     let rows = api.store.backfills(Some(task.task), checked_limit(page.limit)?).await?;
-    Ok(Json(json!({ "backfills": rows.iter().map(|row| view(row, &name)).collect::<Vec<_>>() })))
+    Ok(Json(Backfills { backfills: rows.iter().map(|row| view(row, &name)).collect() }))
 }
 
 /// Ends a backfill.
@@ -196,7 +280,7 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     Named(id): Named,
     client: Client,
     Body(reason): Body<Reason>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<Ended>, ApiError> {
     let actor = reason.actor(client)?;
     let unknown = || ApiError::NoSuchBackfill { id: id.clone() };
     let backfill = InboxId(id.parse().map_err(|_| unknown())?);
@@ -215,5 +299,5 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
         Some(row) => api.store.name_of(row.plan.task).await?.unwrap_or_default(),
         None => Arc::default(),
     };
-    Ok((StatusCode::ACCEPTED, Json(json!({ "backfill": ended.as_ref().map(|row| view(row, &name)) }))))
+    Ok(Done(StatusCode::ACCEPTED, Json(Ended { backfill: ended.as_ref().map(|row| view(row, &name)) })))
 }

@@ -6,38 +6,81 @@ use axum::Json;
 use axum::extract::State;
 use punctual_core::limits;
 use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, Discarded, InstanceView, Rerunning, Submitted};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, check_length};
+use super::extract::{Asked, Body, Client, behind, check_length};
 use super::instances::{cursor, find, parse_cursor};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, PAGE_MAX, views};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
+    /// Of this task only.
     task: Option<String>,
+    /// The `next` of the page before.
+    #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
+    after: Option<String>,
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
     before: Option<String>,
+    #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
+}
+
+/// Dead letters that nobody has settled, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DeadLetters {
+    dead_letters: Vec<views::InstanceShown>,
+    next: Option<String>,
+}
+
+/// What became of dead letters that were to be run again.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Replayed {
+    replayed: Vec<String>,
+    /// Those that were to be run again before.
+    repeated: Vec<String>,
+    refused: Vec<Refusal>,
+    /// Whether there may be more: ask again.
+    more: bool,
+}
+
+/// What became of dead letters that were to be discarded.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct DiscardedShown {
+    discarded: Vec<String>,
+    refused: Vec<Refusal>,
+    /// Whether there may be more: ask again.
+    more: bool,
+}
+
+/// Why something was not done with one of them.
+#[derive(Serialize, JsonSchema)]
+struct Refusal {
+    instance: String,
+    task: String,
+    code: &'static str,
+    detail: String,
 }
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Asked(filter): Asked<Filter>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DeadLetters>, ApiError> {
     let limit = checked_limit(filter.limit)?;
-    let before = filter.before.map(|text| parse_cursor(&text)).transpose()?;
+    let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
     check_task(&api, filter.task.as_deref()).await?;
     let filter = DeadLetterFilter { task: filter.task.map(Arc::from), before, limit };
     let letters = api.store.dead_letters(filter).await?;
     let next = (letters.len() == limit).then(|| letters.last().map(|last| cursor(&last.row))).flatten();
-    Ok(Json(json!({ "dead_letters": letters.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
+    Ok(Json(DeadLetters { dead_letters: letters.iter().map(views::instance).collect(), next }))
 }
 
 /// Which dead letters: those that are named, or those of a task, the newest first.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Which {
     #[serde(default)]
@@ -46,8 +89,14 @@ pub(crate) struct Which {
     /// Every one there is.
     #[serde(default)]
     all: bool,
+    #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     limit: Option<usize>,
+    /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
+    /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
 }
 
@@ -98,7 +147,7 @@ pub(crate) async fn replay<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     client: Client,
     Body(which): Body<Which>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Replayed>, ApiError> {
     let (chosen, reason) = which.split();
     let actor = reason.actor(client)?;
     let (found, more) = chosen.found(&api).await?;
@@ -118,7 +167,7 @@ pub(crate) async fn replay<S: Catalog, C: Clock>(
         }
     }
     api.signal();
-    Ok(Json(json!({ "replayed": replayed, "repeated": repeated, "refused": refused, "more": more })))
+    Ok(Json(Replayed { replayed, repeated, refused, more }))
 }
 
 /// Settles dead letters without running them again.
@@ -126,7 +175,7 @@ pub(crate) async fn discard<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     client: Client,
     Body(which): Body<Which>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DiscardedShown>, ApiError> {
     let (chosen, reason) = which.split();
     check_length("reason", reason.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
     if reason.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
@@ -143,11 +192,11 @@ pub(crate) async fn discard<S: Catalog, C: Clock>(
             Discarded::NotDead | Discarded::NoSuchInstance => refused.push(refusal(&ApiError::NotDead { id }, &of)),
         }
     }
-    Ok(Json(json!({ "discarded": discarded, "refused": refused, "more": more })))
+    Ok(Json(DiscardedShown { discarded, refused, more }))
 }
 
-fn refusal(error: &ApiError, of: &InstanceView) -> Value {
-    json!({ "instance": of.row.id.to_string(), "task": &*of.task_name, "code": error.code(), "detail": error.to_string() })
+fn refusal(error: &ApiError, of: &InstanceView) -> Refusal {
+    Refusal { instance: of.row.id.to_string(), task: of.task_name.to_string(), code: error.code(), detail: error.to_string() }
 }
 
 async fn check_task<S: Catalog, C: Clock>(api: &Api<S, C>, name: Option<&str>) -> Result<(), ApiError> {

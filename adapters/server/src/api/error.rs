@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::Operation;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
-use punctual_core::ids::{InboxId, InstanceId};
+use punctual_core::ids::{InboxId, InstanceId, Version};
 use punctual_driver::ports::StoreError;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::openapi;
 
 /// A refusal.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +83,18 @@ pub(crate) enum ApiError {
     NotDead { id: InstanceId },
     #[error("the dead letter {id} was settled before: it was run again or discarded; `punctual audit --instance {id}` says by whom")]
     Settled { id: InstanceId },
+    #[error("the task is {}: read it again, and decide anew", describe_version(*.is))]
+    Unexpected { is: Option<Version> },
+    #[error(
+        "the task {task:?} belongs to the source {source_name:?}, whose next application would undo the edit; edit it there, or add `take_over=true`"
+    )]
+    OwnedBy { task: String, source_name: Arc<str> },
+    #[error("the same call is under way under this idempotency key; ask again in a moment")]
+    UnderWay,
+    #[error("{most} callers listen for events already; end one of them, or read the lists")]
+    TooManyListeners { most: usize },
+    #[error("the task {task:?} has no version {version}; `/versions` lists those that there are")]
+    NoSuchVersion { task: String, version: u32 },
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -143,6 +161,11 @@ impl ApiError {
             ApiError::HasBegun { .. } => "PUN-319",
             ApiError::Payload { .. } => "PUN-342",
             ApiError::OlderSchema { .. } => "PUN-343",
+            ApiError::Unexpected { .. } => "PUN-440",
+            ApiError::OwnedBy { .. } => "PUN-441",
+            ApiError::UnderWay => "PUN-442",
+            ApiError::TooManyListeners { .. } => "PUN-443",
+            ApiError::NoSuchVersion { .. } => "PUN-444",
             ApiError::NotDead { .. } => "PUN-344",
             ApiError::Settled { .. } => "PUN-345",
         }
@@ -156,7 +179,11 @@ impl ApiError {
             | ApiError::NoSuchNode { .. }
             | ApiError::NoSuchBackfill { .. }
             | ApiError::NoSuchGroup { .. }
+            | ApiError::NoSuchVersion { .. }
             | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
+            ApiError::Unexpected { .. } => StatusCode::PRECONDITION_FAILED,
+            ApiError::OwnedBy { .. } | ApiError::UnderWay => StatusCode::CONFLICT,
+            ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
@@ -177,11 +204,44 @@ impl ApiError {
     }
 }
 
+fn describe_version(is: Option<Version>) -> String {
+    is.map_or_else(|| "not there".to_owned(), |version| format!("in version {}, not in the one that was named", version.0))
+}
+
+/// Problem details, as RFC 9457 has them.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Problem {
+    /// Always `about:blank`: the code says which problem it is.
+    r#type: &'static str,
+    /// The status in words.
+    title: Option<&'static str>,
+    /// The HTTP status.
+    status: u16,
+    /// The code that docs/errors.md explains, such as PUN-303.
+    code: &'static str,
+    /// What is wrong, and what to do.
+    detail: String,
+}
+
+impl OperationOutput for ApiError {
+    type Inner = Problem;
+
+    fn operation_response(ctx: &mut GenContext, _: &mut Operation) -> Option<aide::openapi::Response> {
+        Some(openapi::response("A refusal", "application/problem+json", ctx.schema.subschema_for::<Problem>()))
+    }
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, aide::openapi::Response)> {
+        Self::operation_response(ctx, operation).into_iter().map(|response| (None, response)).collect()
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
-        let body = json!({ "type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "code": self.code(), "detail": self.to_string() });
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+        let (title, code, detail) = (status.canonical_reason(), self.code(), self.to_string());
+        let problem = Problem { r#type: "about:blank", title, status: status.as_u16(), code, detail };
+        let body = serde_json::to_string(&problem).unwrap_or_default();
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
     }
 }
 

@@ -6,63 +6,143 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::ids::{InstanceId, TaskId};
-use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
+use punctual_core::instance::{InstanceRow, Origin, Part, State as InstanceState};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Actor, Catalog, Clock, InstanceAction, InstanceCursor, InstanceFilter, InstanceView, Submitted};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use punctual_driver::ports::{
+    Actor, Catalog, Clock, InstanceAction, InstanceCursor, InstanceFilter, InstanceQuery, InstanceView, Submitted,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::extract::{Asked, Body, Client, Named, behind, check_length};
+use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, nodes, views};
 
-#[derive(Deserialize)]
+/// Names of states, with commas between them.
+const STATES: &str = "^(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)\
+                      (,(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)){0,10}$";
+
+/// Which instances; those that have all that is asked for.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
+    /// Of this task.
     task: Option<String>,
+    /// Of tasks of this group.
+    group: Option<String>,
+    /// In this state, or in one of these, with commas between them.
+    #[schemars(regex(pattern = STATES))]
     state: Option<String>,
+    /// With this idempotency key.
     key: Option<String>,
+    /// With an attempt on this worker.
+    worker: Option<String>,
+    /// That came about so.
+    #[schemars(regex(pattern = "^(schedule|catch_up|manual|chain|rerun|backfill)$"))]
+    origin: Option<String>,
+    /// With a fire time from this instant on.
+    #[schemars(extend("format" = "date-time"))]
+    fired_after: Option<String>,
+    /// With a fire time before this instant.
+    #[schemars(extend("format" = "date-time"))]
+    fired_before: Option<String>,
+    /// Made from this instant on.
+    #[schemars(extend("format" = "date-time"))]
+    created_after: Option<String>,
+    /// Made before this instant.
+    #[schemars(extend("format" = "date-time"))]
+    created_before: Option<String>,
+    /// The `next` of the page before.
+    #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
+    after: Option<String>,
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
     before: Option<String>,
+    #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
     /// Also shards, and nodes of workflows.
     #[serde(default)]
     parts: bool,
 }
 
+/// So many rows are looked at for a page, where no index has all that is asked for.
+const LOOK_AT: usize = 10_000;
+
+/// A page of instances, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Instances {
+    instances: Vec<views::InstanceShown>,
+    /// For `after` of the next call; null: there are no more. A page may have fewer than asked for with more behind it.
+    next: Option<String>,
+}
+
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Asked(filter): Asked<Filter>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Instances>, ApiError> {
     let limit = checked_limit(filter.limit)?;
-    let state = filter.state.map(|name| parse_state(&name)).transpose()?;
-    let before = filter.before.map(|cursor| parse_cursor(&cursor)).transpose()?;
+    check_length("state", filter.state.as_deref(), 200)?;
+    let states = filter.state.map(|names| names.split(',').map(parse_state).collect::<Result<Vec<_>, _>>()).transpose()?;
+    let origin = filter.origin.map(|name| parse_origin(&name)).transpose()?;
+    let before = behind(filter.after, filter.before)?.map(|cursor| parse_cursor(&cursor)).transpose()?;
+    let at = |field: &'static str, text: Option<String>| text.map(|text| super::backfills::instant(field, &text)).transpose();
     if let Some(name) = &filter.task
         && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
     {
         return Err(ApiError::NoSuchTask { name: name.clone() });
     }
     let (whole, key) = (!filter.parts, filter.key.map(Arc::from));
-    let filter = InstanceFilter { task: filter.task.map(Arc::from), whole, state, key, before, limit };
-    let instances = api.store.instances(filter).await?;
-    let next = (instances.len() == limit).then(|| instances.last().map(|last| cursor(&last.row))).flatten();
-    Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
+    let query = InstanceQuery {
+        filter: InstanceFilter { task: filter.task.map(Arc::from), whole, state: None, key, before, limit },
+        states: states.unwrap_or_default(),
+        group: filter.group.map(Arc::from),
+        worker: filter.worker.map(Arc::from),
+        origin,
+        fired_from: at("fired_after", filter.fired_after)?,
+        fired_until: at("fired_before", filter.fired_before)?,
+        created_from: at("created_after", filter.created_after)?,
+        created_until: at("created_before", filter.created_before)?,
+        look_at: LOOK_AT,
+    };
+    let page = api.store.instance_page(query).await?;
+    Ok(Json(Instances { instances: page.instances.iter().map(views::instance).collect(), next: page.next.map(cursor_text) }))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+) -> Result<Json<views::InstanceDetail>, ApiError> {
     let view = find(&api, &id).await?;
     let mut detail = views::instance_detail(&view);
-    detail["node"] = json!(nodes::name(&api, &view).await?);
-    detail["calls"] = nodes::calls(&api, &view.row, true).await?;
-    detail["nodes"] = json!(nodes::of_run(&api, &view).await?);
+    detail.node = nodes::name(&api, &view).await?;
+    detail.calls = nodes::calls(&api, &view.row, true).await?;
+    detail.nodes = nodes::of_run(&api, &view).await?;
     Ok(Json(detail))
 }
 
-pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
+/// What the attempts of an instance wrote.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Logs {
+    instance: String,
+    state: &'static str,
+    outputs: Vec<views::OutputShown>,
+}
+
+pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Logs>, ApiError> {
     let view = find(&api, &id).await?;
     let outputs = api.store.outputs(view.row.id).await?;
-    let outputs: Vec<_> = outputs.iter().map(|(attempt, output)| views::output(*attempt, output)).collect();
-    Ok(Json(json!({ "instance": id, "state": view.row.state.name(), "outputs": outputs })))
+    let outputs = outputs.iter().map(|(attempt, output)| views::output(*attempt, output)).collect();
+    Ok(Json(Logs { instance: id, state: view.row.state.name(), outputs }))
+}
+
+/// What became of a cancellation.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Cancelled {
+    /// False: it had ended, or ended otherwise; null: it has not ended yet.
+    cancelled: Option<bool>,
+    instance: views::InstanceShown,
 }
 
 pub(crate) async fn cancel<S: Catalog, C: Clock>(
@@ -70,7 +150,7 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
     Named(id): Named,
     client: Client,
     Body(reason): Body<Reason>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Attempted<Cancelled>, ApiError> {
     end(&api, id, InstanceAction::Cancel, reason.actor(client)?).await
 }
 
@@ -79,7 +159,7 @@ pub(crate) async fn kill<S: Catalog, C: Clock>(
     Named(id): Named,
     client: Client,
     Body(reason): Body<Reason>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Attempted<Cancelled>, ApiError> {
     end(&api, id, InstanceAction::Kill, reason.actor(client)?).await
 }
 
@@ -89,10 +169,10 @@ async fn end<S: Catalog, C: Clock>(
     id: String,
     action: InstanceAction,
     actor: Actor,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Attempted<Cancelled>, ApiError> {
     let view = find(api, &id).await?;
     if view.row.state.is_terminal() {
-        return Ok((StatusCode::CONFLICT, Json(json!({ "cancelled": false, "instance": views::instance(&view) }))));
+        return Ok(Attempted(StatusCode::CONFLICT, Json(Cancelled { cancelled: Some(false), instance: views::instance(&view) })));
     }
     let entry = match api.store.act(view.row.id, action, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
@@ -103,9 +183,17 @@ async fn end<S: Catalog, C: Clock>(
     let ended = api
         .when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) })
         .await?;
-    let is_cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
+    let cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
     let instance = views::instance(ended.as_ref().unwrap_or(&view));
-    Ok((StatusCode::ACCEPTED, Json(json!({ "cancelled": is_cancelled, "instance": instance }))))
+    Ok(Attempted(StatusCode::ACCEPTED, Json(Cancelled { cancelled, instance })))
+}
+
+/// What became of an instance that was to be left out.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SkipSaid {
+    /// Null: its owner has not taken that up yet.
+    skipped: Option<bool>,
+    instance: views::InstanceShown,
 }
 
 /// Answers whether the instance was left out, or had begun; where nobody has taken that up in time, `skipped` is null.
@@ -114,7 +202,7 @@ pub(crate) async fn skip<S: Catalog, C: Clock>(
     Named(id): Named,
     client: Client,
     Body(reason): Body<Reason>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<SkipSaid>, ApiError> {
     let actor = reason.actor(client)?;
     let view = find(&api, &id).await?;
     let has_begun = |row: &InstanceRow| row.attempt > 0 || !matches!(row.state, InstanceState::Waiting | InstanceState::Created);
@@ -132,10 +220,10 @@ pub(crate) async fn skip<S: Catalog, C: Clock>(
         api.when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| has_begun(&view.row))) }).await?;
     match known {
         Some(view) if view.row.state == InstanceState::Skipped => {
-            Ok((StatusCode::OK, Json(json!({ "skipped": true, "instance": views::instance(&view) }))))
+            Ok(Done(StatusCode::OK, Json(SkipSaid { skipped: Some(true), instance: views::instance(&view) })))
         }
         Some(view) => Err(ApiError::HasBegun { id: instance, state: view.row.state.name() }),
-        None => Ok((StatusCode::ACCEPTED, Json(json!({ "skipped": Value::Null, "instance": views::instance(&view) })))),
+        None => Ok(Done(StatusCode::ACCEPTED, Json(SkipSaid { skipped: None, instance: views::instance(&view) }))),
     }
 }
 
@@ -146,7 +234,10 @@ pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Res
 
 /// Where the next page begins. Callers hand it back as it is.
 pub(crate) fn cursor(row: &InstanceRow) -> String {
-    let InstanceCursor { fire_time, task, ordinal, run, part } = InstanceCursor::of(row);
+    cursor_text(InstanceCursor::of(row))
+}
+
+fn cursor_text(InstanceCursor { fire_time, task, ordinal, run, part }: InstanceCursor) -> String {
     format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 
@@ -164,7 +255,7 @@ pub(crate) fn parse_cursor(text: &str) -> Result<InstanceCursor, ApiError> {
         let fits = [cursor.task.0, cursor.ordinal, cursor.part.0].iter().all(|number| *number <= i64::MAX as u64);
         (fits && parts.next().is_none()).then_some(cursor)
     };
-    parse().ok_or_else(|| ApiError::BadRequest { field: "before", problem: format!("{text:?} is not the `next` of a page") })
+    parse().ok_or_else(|| ApiError::BadRequest { field: "after", problem: format!("{text:?} is not the `next` of a page") })
 }
 
 pub(crate) fn parse_id(text: &str) -> Result<InstanceId, ApiError> {
@@ -175,5 +266,12 @@ fn parse_state(name: &str) -> Result<InstanceState, ApiError> {
     InstanceState::from_name(name).ok_or_else(|| {
         let all = InstanceState::ALL.map(InstanceState::name).join(", ");
         ApiError::BadRequest { field: "state", problem: format!("{name:?} is not one of {all}") }
+    })
+}
+
+fn parse_origin(name: &str) -> Result<Origin, ApiError> {
+    Origin::ALL.into_iter().find(|origin| origin.name() == name).ok_or_else(|| {
+        let all = Origin::ALL.map(Origin::name).join(", ");
+        ApiError::BadRequest { field: "origin", problem: format!("{name:?} is not one of {all}") }
     })
 }

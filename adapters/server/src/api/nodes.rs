@@ -11,11 +11,12 @@ use punctual_core::inbox::{NodeMark, RerunFrom, called_ordinal};
 use punctual_core::instance::{CallLink, InstanceRow, State as InstanceState};
 use punctual_core::workflow::{Graph, NodeIndex, NodeState};
 use punctual_driver::ports::{Catalog, Clock, InstanceView, Submitted};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::extract::{Body, Client, NamedNode, check_length};
+use super::extract::{Body, Client, Named, NamedTwo, check_length};
 use super::instances::find;
+use super::openapi::Done;
 use super::reruns::Reason;
 use super::{Api, ApiError, views};
 
@@ -39,7 +40,7 @@ async fn definition<S: Catalog, C: Clock>(
 }
 
 /// What the nodes of a run have come to, those that wait included: in the order of the workflow. `None`: the instance is no run of one.
-pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &InstanceView) -> Result<Option<Value>, ApiError> {
+pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &InstanceView) -> Result<Option<Vec<NodeShown>>, ApiError> {
     if !run.row.is_run() {
         return Ok(None);
     }
@@ -47,27 +48,62 @@ pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &Instance
         return Ok(None);
     };
     let graph = workflow.graph();
-    let mut nodes: Vec<Value> = graph.nodes().map(|node| waiting(graph, node)).collect();
+    let mut nodes: Vec<NodeShown> = graph.nodes().map(|node| waiting(graph, node)).collect();
     let mut lookups = CALLS_LOOKED_UP_MAX;
     for view in api.store.nodes(run.row.id).await? {
         let Some(shown) = view.row.part.node_index().and_then(|node| nodes.get_mut(node as usize)) else { continue };
         let last = view.row.transitions.last();
-        shown["state"] = json!(view.row.state.name());
-        shown["instance"] = json!(view.row.id.to_string());
-        shown["attempt"] = json!(view.row.attempt);
-        shown["cause"] = json!(last.map(|last| last.cause.name()));
-        shown["detail"] = json!(last.and_then(|last| last.detail.as_deref()));
-        shown["ended_at"] = json!(view.row.ended_at().map(|at| at.to_string()));
-        shown["calls"] = calls(api, &view.row, lookups > 0).await?;
+        shown.state = view.row.state.name();
+        shown.instance = Some(view.row.id.to_string());
+        shown.attempt = Some(view.row.attempt);
+        shown.cause = last.map(|last| last.cause.name());
+        shown.detail = last.and_then(|last| last.detail.as_deref().map(str::to_owned));
+        shown.ended_at = views::instant(view.row.ended_at());
+        shown.calls = calls(api, &view.row, lookups > 0).await?;
         lookups -= usize::from(lookups > 0 && view.row.calls().is_some() && !view.row.state.is_terminal());
     }
-    Ok(Some(Value::Array(nodes)))
+    Ok(Some(nodes))
+}
+
+/// A node of a workflow's run.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct NodeShown {
+    node: String,
+    /// The nodes that it comes after.
+    after: Vec<String>,
+    state: &'static str,
+    /// Its instance, once it has started, or is known not to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<CallShown>,
+}
+
+/// What a node calls.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CallShown {
+    /// The task.
+    task: String,
+    /// The instance of it, once there is one.
+    instance: Option<String>,
 }
 
 /// The task that a node calls, and the instance of it: the row has that once it has ended. Nothing where it calls none.
-pub(crate) async fn calls<S: Catalog, C: Clock>(api: &Api<S, C>, row: &InstanceRow, is_looked_up: bool) -> Result<Value, ApiError> {
+pub(crate) async fn calls<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    row: &InstanceRow,
+    is_looked_up: bool,
+) -> Result<Option<CallShown>, ApiError> {
     let Some(CallLink::Calls { task, instance }) = row.links.as_ref().and_then(|links| links.call.as_deref()) else {
-        return Ok(Value::Null);
+        return Ok(None);
     };
     let instance = match instance {
         None if is_looked_up && !row.state.is_terminal() => {
@@ -75,12 +111,27 @@ pub(crate) async fn calls<S: Catalog, C: Clock>(api: &Api<S, C>, row: &InstanceR
         }
         known => *known,
     };
-    Ok(json!({ "task": &**task, "instance": instance.map(|id| id.to_string()) }))
+    Ok(Some(CallShown { task: task.to_string(), instance: instance.map(|id| id.to_string()) }))
 }
 
-fn waiting(graph: &Graph, node: NodeIndex) -> Value {
-    let after: Vec<_> = graph.upstreams(node).iter().map(|upstream| &**graph.name(*upstream)).collect();
-    json!({ "node": &**graph.name(node), "after": after, "state": InstanceState::Waiting.name() })
+fn waiting(graph: &Graph, node: NodeIndex) -> NodeShown {
+    let after = graph.upstreams(node).iter().map(|upstream| graph.name(*upstream).to_string()).collect();
+    let (node, state) = (graph.name(node).to_string(), InstanceState::Waiting.name());
+    NodeShown { node, after, state, instance: None, attempt: None, cause: None, detail: None, ended_at: None, calls: None }
+}
+
+/// The nodes of a run, in the order of the workflow.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Nodes {
+    run: String,
+    state: &'static str,
+    nodes: Vec<NodeShown>,
+}
+
+pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Nodes>, ApiError> {
+    let run = find(&api, &id).await?;
+    let nodes = of_run(&api, &run).await?.ok_or(ApiError::NoWorkflow { id: run.row.id })?;
+    Ok(Json(Nodes { run: run.row.id.to_string(), state: run.row.state.name(), nodes }))
 }
 
 /// The name of the node that an instance is, or is a shard of.
@@ -133,21 +184,36 @@ pub(crate) async fn rerun_from<S: Catalog, C: Clock>(
 }
 
 /// What is said of a node.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Mark {
+    /// `skipped`, `succeeded` or `failed`.
+    #[schemars(regex(pattern = "^(skipped|succeeded|failed)$"))]
     state: String,
+    /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
+    /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
+}
+
+/// What became of it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MarkSaid {
+    run: String,
+    node: String,
+    /// The node's instance; null: its owner has not written it yet.
+    instance: Option<views::InstanceShown>,
 }
 
 /// Answers with the node once its owner has written down what was said.
 pub(crate) async fn mark<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
-    NamedNode(id, name): NamedNode,
+    NamedTwo(id, name): NamedTwo,
     client: Client,
     Body(said): Body<Mark>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<MarkSaid>, ApiError> {
     check_length("state", Some(&said.state), 64)?;
     let Some(mark) = NodeMark::ALL.into_iter().find(|mark| mark.state().name() == said.state) else {
         let problem = format!("{:?} is not one of skipped, succeeded, failed", said.state);
@@ -179,10 +245,8 @@ pub(crate) async fn mark<S: Catalog, C: Clock>(
             Ok(nodes.into_iter().rev().find(|view| view.row.part.node_index() == Some(node.0)).filter(|view| view.row.state.is_terminal()))
         })
         .await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(json!({ "run": instance.to_string(), "node": name, "instance": written.as_ref().map(views::instance) })),
-    ))
+    let said = MarkSaid { run: instance.to_string(), node: name, instance: written.as_ref().map(views::instance) };
+    Ok(Done(StatusCode::ACCEPTED, Json(said)))
 }
 
 /// The row that counts of a node: what was said of it last, or else its own.

@@ -7,14 +7,61 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use punctual_core::ids::InboxId;
 use punctual_driver::ports::{Catalog, Clock, PauseSet, PauseTarget, PauseView};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::extract::{Body, Client, Named};
+use super::openapi::Done;
 use super::reruns::Reason;
 use super::{APPLY_WAIT, Api, ApiError};
 
-pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(json!({ "pauses": api.store.pauses().await?.iter().map(view).collect::<Vec<_>>() })))
+/// All pauses.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Pauses {
+    pauses: Vec<PauseShown>,
+}
+
+/// What a pause holds: one of these.
+#[derive(Serialize, JsonSchema)]
+struct Target {
+    /// Everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all: Option<bool>,
+    /// The tasks of a group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// A task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<String>,
+}
+
+/// A pause.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PauseShown {
+    #[serde(flatten)]
+    target: Target,
+    since: String,
+    by: String,
+    from: Option<String>,
+    reason: Option<String>,
+}
+
+/// What became of a pause or its end.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PauseSaid {
+    paused: bool,
+    /// False: it was so already.
+    changed: bool,
+    target: Target,
+    /// What the owners were told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<String>>,
+    /// True: all owners hold it, or let go; null: that can't be told yet.
+    in_effect: Option<bool>,
+}
+
+pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Pauses>, ApiError> {
+    Ok(Json(Pauses { pauses: api.store.pauses().await?.iter().map(view).collect() }))
 }
 
 macro_rules! handlers {
@@ -23,7 +70,7 @@ macro_rules! handlers {
             State(api): State<Api<S, C>>,
             client: Client,
             Body(reason): Body<Reason>,
-        ) -> Result<(StatusCode, Json<Value>), ApiError> {
+        ) -> Result<Done<PauseSaid>, ApiError> {
             set(&api, PauseTarget::All, $is_paused, reason, client).await
         }
 
@@ -32,7 +79,7 @@ macro_rules! handlers {
             Named(group): Named,
             client: Client,
             Body(reason): Body<Reason>,
-        ) -> Result<(StatusCode, Json<Value>), ApiError> {
+        ) -> Result<Done<PauseSaid>, ApiError> {
             set(&api, PauseTarget::Group(Arc::from(group)), $is_paused, reason, client).await
         }
 
@@ -41,7 +88,7 @@ macro_rules! handlers {
             Named(name): Named,
             client: Client,
             Body(reason): Body<Reason>,
-        ) -> Result<(StatusCode, Json<Value>), ApiError> {
+        ) -> Result<Done<PauseSaid>, ApiError> {
             set(&api, PauseTarget::Task(Arc::from(name)), $is_paused, reason, client).await
         }
     )* };
@@ -58,22 +105,23 @@ async fn set<S: Catalog, C: Clock>(
     is_paused: bool,
     reason: Reason,
     client: Client,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<PauseSaid>, ApiError> {
     let actor = reason.actor(client)?;
     let shown = target_of(&target);
     let entries = match api.store.set_pause(target.clone(), is_paused, actor, api.clock.now().wall).await? {
         PauseSet::Accepted { entries } => entries,
         PauseSet::Unchanged => {
-            return Ok((StatusCode::OK, Json(json!({ "paused": is_paused, "changed": false, "target": shown, "in_effect": true }))));
+            let said = PauseSaid { paused: is_paused, changed: false, target: shown, entries: None, in_effect: Some(true) };
+            return Ok(Done(StatusCode::OK, Json(said)));
         }
         PauseSet::NoSuchTask => return Err(ApiError::NoSuchTask { name: target.name().to_owned() }),
         PauseSet::NoSuchGroup => return Err(ApiError::NoSuchGroup { group: target.name().to_owned() }),
     };
     api.signal();
     let in_effect = all_applied(api, &entries).await?.then_some(true);
-    let entries: Vec<_> = entries.iter().map(ToString::to_string).collect();
-    let answer = json!({ "paused": is_paused, "changed": true, "target": shown, "entries": entries, "in_effect": in_effect });
-    Ok((StatusCode::ACCEPTED, Json(answer)))
+    let entries = Some(entries.iter().map(ToString::to_string).collect());
+    let said = PauseSaid { paused: is_paused, changed: true, target: shown, entries, in_effect };
+    Ok(Done(StatusCode::ACCEPTED, Json(said)))
 }
 
 /// Whether all of these entries have been applied: by this replica, or because no inbox has anything.
@@ -90,7 +138,7 @@ async fn all_applied<S: Catalog, C: Clock>(api: &Api<S, C>, entries: &[InboxId])
 }
 
 /// The pauses that hold a task.
-pub(crate) fn of_task(pauses: &[PauseView], name: &str, group: Option<&str>) -> Vec<Value> {
+pub(crate) fn of_task(pauses: &[PauseView], name: &str, group: Option<&str>) -> Vec<PauseShown> {
     let holds = |target: &PauseTarget| match target {
         PauseTarget::All => true,
         PauseTarget::Group(paused) => Some(&**paused) == group,
@@ -99,19 +147,21 @@ pub(crate) fn of_task(pauses: &[PauseView], name: &str, group: Option<&str>) -> 
     pauses.iter().filter(|pause| holds(&pause.target)).map(view).collect()
 }
 
-pub(crate) fn view(pause: &PauseView) -> Value {
-    let mut value = target_of(&pause.target);
-    value["since"] = json!(pause.since.to_string());
-    value["by"] = json!(&*pause.actor.by);
-    value["from"] = json!(pause.actor.from.as_deref());
-    value["reason"] = json!(pause.actor.why.as_deref());
-    value
+pub(crate) fn view(pause: &PauseView) -> PauseShown {
+    PauseShown {
+        target: target_of(&pause.target),
+        since: pause.since.to_string(),
+        by: pause.actor.by.to_string(),
+        from: pause.actor.from.as_deref().map(str::to_owned),
+        reason: pause.actor.why.as_deref().map(str::to_owned),
+    }
 }
 
-fn target_of(target: &PauseTarget) -> Value {
+fn target_of(target: &PauseTarget) -> Target {
+    let none = Target { all: None, group: None, task: None };
     match target {
-        PauseTarget::All => json!({ "all": true }),
-        PauseTarget::Group(group) => json!({ "group": &**group }),
-        PauseTarget::Task(task) => json!({ "task": &**task }),
+        PauseTarget::All => Target { all: Some(true), ..none },
+        PauseTarget::Group(group) => Target { group: Some(group.to_string()), ..none },
+        PauseTarget::Task(task) => Target { task: Some(task.to_string()), ..none },
     }
 }

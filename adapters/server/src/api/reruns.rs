@@ -8,18 +8,23 @@ use axum::http::StatusCode;
 use punctual_core::instance::{InstanceRow, Part};
 use punctual_core::limits;
 use punctual_driver::ports::{Actor, Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView, Rerunning, Submitted};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::extract::{Body, Client, Named, check_length};
+use super::extract::{Body, Client, Named, check_characters, check_length};
 use super::instances::find;
-use super::{Api, ApiError, BY_BYTES_MAX, nodes, views};
+use super::openapi::Done;
+use super::{Api, ApiError, BY_CHARACTERS_MAX, nodes, views};
 
 /// What is to be run again.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rerun {
+    /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
+    /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// The nodes of a workflow's run; all where it is left out.
     from: Vec<String>,
@@ -30,21 +35,33 @@ pub(crate) struct Rerun {
 }
 
 /// Why something is done, and who does it.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reason {
+    /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     pub(crate) reason: Option<String>,
+    /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     pub(crate) by: Option<String>,
 }
 
 impl Reason {
     /// Both, where they are not too long, and what they were sent with.
     pub(crate) fn actor(self, client: Client) -> Result<Actor, ApiError> {
-        check_length("by", self.by.as_deref(), BY_BYTES_MAX)?;
+        check_characters("by", self.by.as_deref(), BY_CHARACTERS_MAX)?;
         check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
         let by = Arc::from(self.by.as_deref().unwrap_or("api"));
         Ok(Actor { by, from: client.0, why: self.reason.map(Arc::from) })
     }
+}
+
+/// What became of a rerun.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RerunSaid {
+    rerun_of: String,
+    /// The new instance; null: its owner has not made it yet.
+    instance: Option<views::InstanceShown>,
 }
 
 /// Answers with the new instance once its owner has made it.
@@ -53,7 +70,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
     Named(id): Named,
     client: Client,
     Body(asked): Body<Rerun>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<RerunSaid>, ApiError> {
     let actor = Reason { reason: asked.reason, by: asked.by }.actor(client)?;
     if asked.cascade && asked.from.is_empty() {
         return Err(ApiError::BadRequest {
@@ -81,7 +98,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
     api.signal();
     let (api, of) = (&api, &of);
     let made = api.when_applied(entry, || async move { Ok(next_run(&*api.store, of).await?) }).await?;
-    Ok((status, Json(json!({ "rerun_of": instance.to_string(), "instance": made.as_ref().map(views::instance) }))))
+    Ok(Done(status, Json(RerunSaid { rerun_of: instance.to_string(), instance: made.as_ref().map(views::instance) })))
 }
 
 /// The run of a firing that follows this one, where there is one.

@@ -6,31 +6,43 @@ use axum::Json;
 use axum::extract::State;
 use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
 use punctual_spec::spec::TaskSpec;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use super::extract::{Body, Client, Named, check_length};
+use super::extract::{Body, Client, Named, check_characters};
 use super::reruns::Reason;
-use super::{Api, ApiError, BY_BYTES_MAX};
+use super::{Api, ApiError, BY_CHARACTERS_MAX};
 
 /// Largest request body, in bytes: a hundred thousand tasks.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
 /// Problems that an answer names.
 const PROBLEMS_MAX: usize = 20;
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
     /// The documents of its tasks. A task of this source that is not among them is removed.
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     documents: Vec<Box<RawValue>>,
     /// Only say what would be done.
     #[serde(default)]
     dry_run: bool,
     /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
+}
+
+/// What an application did, or would do.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AppliedShown {
+    created: Vec<String>,
+    changed: Vec<String>,
+    unchanged: usize,
+    removed: Vec<String>,
 }
 
 pub(crate) async fn apply<S: Catalog, C: Clock>(
@@ -38,9 +50,9 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     Named(source): Named,
     client: Client,
     Body(asked): Body<Source>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AppliedShown>, ApiError> {
     let actor = Reason { reason: asked.reason, by: asked.by }.actor(client)?;
-    check_length("source", Some(&source), BY_BYTES_MAX)?;
+    check_characters("source", Some(&source), BY_CHARACTERS_MAX)?;
     let mut documents = Vec::with_capacity(asked.documents.len());
     let mut problems = Vec::new();
     for (place, document) in asked.documents.iter().enumerate() {
@@ -63,11 +75,11 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     if !asked.dry_run {
         api.signal();
     }
-    let names = |names: &[Arc<str>]| names.iter().map(|name| json!(&**name)).collect::<Value>();
-    Ok(Json(json!({ "created": names(&created), "changed": names(&changed), "unchanged": unchanged, "removed": names(&removed) })))
+    let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
+    Ok(Json(AppliedShown { created: names(&created), changed: names(&changed), unchanged, removed: names(&removed) }))
 }
 
-fn read<S, C>(api: &Api<S, C>, document: &str) -> Result<TaskDocument, String> {
+pub(super) fn read<S, C>(api: &Api<S, C>, document: &str) -> Result<TaskDocument, String> {
     let spec = TaskSpec::from_json(document).map_err(|finding| finding.to_string())?;
     crate::open::document(&spec, &api.zones).map_err(|error| error.to_string())
 }

@@ -4,121 +4,251 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use punctual_core::ids::InboxId;
 use punctual_core::inbox::{Submission, ordinal_of};
 use punctual_core::instance::{Origin, State};
 use punctual_core::limits;
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, Submitted, TaskView};
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, PauseView, Submitted, TaskQuery, TaskView, VersionView};
 use punctual_spec::payload::{self, PayloadSchema};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::answers::IdempotencyKey;
+use super::extract::{Asked, Body, Client, Known, Named};
+use super::openapi::{Done, Tagged};
 use super::reruns::Reason;
-use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, views};
+use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, views};
 
-#[derive(Deserialize)]
+/// A page of something of a task.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Page {
-    after: Option<String>,
+    #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
+}
+
+/// Which tasks; those that have all that is asked for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filter {
+    /// The `next` of the page before.
+    after: Option<String>,
+    #[schemars(range(min = 1, max = 1_000))]
+    limit: Option<usize>,
+    /// Whose names have this in them, in upper or lower case.
+    q: Option<String>,
+    /// Whose names begin so.
+    prefix: Option<String>,
+    /// Of this group.
+    group: Option<String>,
+    /// Of this owner.
+    owner: Option<String>,
+    /// Whether a pause holds them.
+    paused: Option<bool>,
+    /// Whether they are enabled.
+    enabled: Option<bool>,
+    /// That ask for workers with this tag: `zone`, or `zone=eu`.
+    tag: Option<String>,
+    /// That this makes fire.
+    #[schemars(regex(pattern = "^(cron|fixed_rate|fixed_delay|delay|manual)$"))]
+    trigger: Option<String>,
+}
+
+/// Kinds of triggers.
+const TRIGGERS: [&str; 5] = ["cron", "fixed_rate", "fixed_delay", "delay", "manual"];
+/// So many names are looked at for a page.
+const NAMES_LOOKED_AT: usize = 100_000;
+/// So many documents are read for a page where what is asked for stands in them.
+const DOCUMENTS_LOOKED_AT: usize = 4_000;
+
+impl Filter {
+    /// Whether documents have to be read to know.
+    fn asks_for_documents(&self) -> bool {
+        self.owner.is_some() || self.paused.is_some() || self.enabled.is_some() || self.tag.is_some() || self.trigger.is_some()
+    }
+
+    fn matches(&self, view: &TaskView, pauses: &[PauseView]) -> bool {
+        if !self.asks_for_documents() {
+            return true;
+        }
+        let document: Value = serde_json::from_str(&view.document).unwrap_or_default();
+        let is_paused = || !super::pauses::of_task(pauses, &view.name, document["group"].as_str()).is_empty();
+        let has_tag = |tag: &String| {
+            let (name, value) = tag.split_once('=').map_or((tag.as_str(), None), |(name, value)| (name, Some(value)));
+            document["routing"]["tags"][name].as_str().is_some_and(|is| value.is_none_or(|value| value == is))
+        };
+        let trigger = &document["trigger"];
+        let is_of = |kind: &String| trigger.as_str() == Some(kind) || trigger.get(kind).is_some();
+        self.owner.as_ref().is_none_or(|owner| document["owner"].as_str() == Some(owner))
+            && self.enabled.is_none_or(|enabled| document["enabled"].as_bool().unwrap_or(true) == enabled)
+            && self.paused.is_none_or(|paused| is_paused() == paused)
+            && self.tag.as_ref().is_none_or(has_tag)
+            && self.trigger.as_ref().is_none_or(is_of)
+    }
+}
+
+/// A page of tasks, by name.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Tasks {
+    tasks: Vec<views::TaskShown>,
+    /// For `after` of the next call; null: there are no more. A page may have fewer than asked for with more behind it.
+    next: Option<String>,
 }
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
-    Asked(page): Asked<Page>,
-) -> Result<Json<Value>, ApiError> {
-    let limit = checked_limit(page.limit)?;
-    let (tasks, pauses) = (api.store.tasks(page.after.map(Arc::from), limit).await?, api.store.pauses().await?);
-    let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
-    Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &pauses, &api.zones)).collect::<Vec<_>>(), "next": next })))
+    Asked(filter): Asked<Filter>,
+) -> Result<Json<Tasks>, ApiError> {
+    let limit = checked_limit(filter.limit)?;
+    if let Some(kind) = filter.trigger.as_ref().filter(|kind| !TRIGGERS.contains(&kind.as_str())) {
+        return Err(ApiError::BadRequest { field: "trigger", problem: format!("{kind:?} is not one of {}", TRIGGERS.join(", ")) });
+    }
+    let text = |text: &Option<String>| text.as_deref().map(Arc::from);
+    let mut query = TaskQuery {
+        after: text(&filter.after),
+        prefix: text(&filter.prefix),
+        contains: text(&filter.q),
+        group: text(&filter.group),
+        limit,
+        look_at: NAMES_LOOKED_AT,
+    };
+    let pauses = api.store.pauses().await?;
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let next = loop {
+        let page = api.store.task_page(query.clone()).await?;
+        looked_at += page.tasks.len();
+        for view in page.tasks.into_iter().filter(|view| filter.matches(view, &pauses)) {
+            if found.len() < limit {
+                found.push(view);
+            }
+        }
+        let Some(next) = page.next else { break None };
+        if found.len() == limit {
+            break found.last().map(|last: &TaskView| last.name.clone());
+        }
+        if looked_at >= DOCUMENTS_LOOKED_AT || !filter.asks_for_documents() {
+            break Some(next);
+        }
+        query.after = Some(next);
+        query.limit = limit.max(500);
+    };
+    let tasks = found.iter().map(|view| views::task(view, &pauses, &api.zones)).collect();
+    Ok(Json(Tasks { tasks, next: next.map(|name| name.to_string()) }))
+}
+
+/// A task with its versions.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TaskDetail {
+    #[serde(flatten)]
+    task: views::TaskShown,
+    /// Newest first.
+    versions: Vec<views::VersionShown>,
+    /// Missed fire times that still wait to be made up for, of a task that spaces them.
+    catching_up: Option<CatchingUp>,
+}
+
+/// Missed fire times that still wait to be made up for.
+#[derive(Serialize, JsonSchema)]
+struct CatchingUp {
+    left: usize,
+    last_begins_at: String,
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
-) -> Result<Json<Value>, ApiError> {
-    let Some((view, versions)) = api.store.task(Arc::from(name.as_str())).await? else {
-        return Err(ApiError::NoSuchTask { name });
+    known: Known,
+) -> Result<Tagged<TaskDetail>, ApiError> {
+    let (view, versions) = find(&api, &name).await?;
+    let tag = edits::tag(view.version);
+    let detail = TaskDetail {
+        task: views::task(&view, &api.store.pauses().await?, &api.zones),
+        versions: versions.iter().map(views::version).collect(),
+        catching_up: catching_up(&api, &view).await?,
     };
-    let mut value = views::task(&view, &api.store.pauses().await?, &api.zones);
-    let versions = versions.iter().map(|version| {
-        let definition: Option<Value> = version.document.as_deref().and_then(|document| serde_json::from_str(document).ok());
-        json!({
-            "version": version.version.0,
-            "at": version.at.to_string(),
-            "by": &*version.by,
-            "removed": version.document.is_none(),
-            "definition": definition,
-        })
-    });
-    value["versions"] = versions.collect();
-    value["catching_up"] = catching_up(&api, &view).await?;
-    Ok(Json(value))
+    Ok(Tagged { is_known: known.is(&tag), tag, body: Json(detail) })
+}
+
+/// A task, also a removed one, and its versions, newest first.
+pub(super) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, name: &str) -> Result<(TaskView, Vec<VersionView>), ApiError> {
+    api.store.task(Arc::from(name)).await?.ok_or_else(|| ApiError::NoSuchTask { name: name.to_owned() })
 }
 
 /// Missed fire times that still wait to be made up for, of a task that spaces them.
-async fn catching_up<S: Catalog, C: Clock>(api: &Api<S, C>, view: &TaskView) -> Result<Value, ApiError> {
+async fn catching_up<S: Catalog, C: Clock>(api: &Api<S, C>, view: &TaskView) -> Result<Option<CatchingUp>, ApiError> {
     let document: Value = serde_json::from_str(&view.document).unwrap_or(Value::Null);
     if document["misfire"].get("rate").is_none() {
-        return Ok(Value::Null);
+        return Ok(None);
     }
     let limit = limits::CATCH_UP_MAX as usize;
     let filter = InstanceFilter { task: Some(view.name.clone()), state: Some(State::Waiting), limit, ..InstanceFilter::default() };
     let waiting = api.store.instances(filter).await?;
     let due: Vec<_> = waiting.iter().filter(|of| of.row.origin == Origin::CatchUp).filter_map(|of| of.row.due_at).collect();
-    Ok(match due.iter().max() {
-        Some(last) => json!({ "left": due.len(), "last_begins_at": last.to_string() }),
-        None => Value::Null,
-    })
+    Ok(due.iter().max().map(|last| CatchingUp { left: due.len(), last_begins_at: last.to_string() }))
+}
+
+/// Fire times that were not fired, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Occurrences {
+    occurrences: Vec<views::OccurrenceShown>,
 }
 
 pub(crate) async fn occurrences<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
     Asked(page): Asked<Page>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Occurrences>, ApiError> {
     let name: Arc<str> = Arc::from(name);
     if api.store.task_now(name.clone()).await?.is_none() {
         return Err(ApiError::NoSuchTask { name: name.to_string() });
     }
     let occurrences = api.store.occurrences(name, checked_limit(page.limit)?).await?;
-    Ok(Json(json!({ "occurrences": occurrences.iter().map(views::occurrence).collect::<Vec<_>>() })))
+    Ok(Json(Occurrences { occurrences: occurrences.iter().map(views::occurrence).collect() }))
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trigger {
     /// Any JSON; text is handed over as it is, everything else as its JSON text, character for character.
+    #[schemars(with = "Option<Value>")]
     payload: Option<Box<RawValue>>,
     /// In milliseconds; the trigger's own delay where it is left out.
+    #[schemars(range(max = limits::DELAY_MAX.0))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     delay_ms: Option<u64>,
     /// The version of the task that the payload was written for: refused where the payload's schema has changed since.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     task_version: Option<u32>,
     /// Who asks, for the audit.
+    #[schemars(length(max = 256))]
     by: Option<String>,
     /// Why, for the audit.
+    #[schemars(length(max = 4_096))]
     reason: Option<String>,
+}
+
+/// What became of a trigger.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Triggered {
+    submission: String,
+    /// Null: its owner has not made it yet.
+    instance: Option<views::InstanceShown>,
 }
 
 pub(crate) async fn trigger<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
     Named(name): Named,
-    headers: HeaderMap,
+    key: IdempotencyKey,
     client: Client,
     Body(trigger): Body<Trigger>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Done<Triggered>, ApiError> {
     let actor = Reason { reason: trigger.reason, by: trigger.by }.actor(client)?;
-    let key = match headers.get("idempotency-key").map(|key| key.to_str()) {
-        None => None,
-        Some(Ok(key)) if (1..=255).contains(&key.len()) => Some(Arc::from(key)),
-        Some(_) => {
-            return Err(ApiError::BadRequest { field: "Idempotency-Key", problem: "must be 1 to 255 visible ASCII characters".to_owned() });
-        }
-    };
+    let key = key.0;
     let submission = submission(trigger.payload, trigger.delay_ms, key.clone())?;
     check_payload(&api, &name, submission.payload.as_deref(), trigger.task_version).await?;
     let task: Arc<str> = Arc::from(name.as_str());
@@ -130,7 +260,7 @@ pub(crate) async fn trigger<S: Catalog, C: Clock>(
         _ => return Err(ApiError::NoSuchTask { name }),
     };
     api.signal();
-    Ok((status, Json(accepted(&api, entry).await?)))
+    Ok(Done(status, Json(accepted(&api, entry).await?)))
 }
 
 fn submission(payload: Option<Box<RawValue>>, delay_ms: Option<u64>, key: Option<Arc<str>>) -> Result<Submission, ApiError> {
@@ -164,8 +294,7 @@ async fn check_payload<S: Catalog, C: Clock>(
         let versions = api.store.task(Arc::from(name)).await?.map(|(_, versions)| versions).unwrap_or_default();
         let version = versions.iter().find(|version| version.version.0 == written_for);
         let Some(older) = version.and_then(|version| version.document.as_deref()).map(document) else {
-            let problem = format!("the task {name:?} has no version {written_for}; version {} is in force", view.version.0);
-            return Err(ApiError::BadRequest { field: "task_version", problem });
+            return Err(ApiError::NoSuchVersion { task: name.to_owned(), version: written_for });
         };
         if let Some(changes) = payload::changes(older.get("payload_schema"), schema) {
             return Err(ApiError::OlderSchema { written_for, version: view.version.0, changes });
@@ -178,10 +307,10 @@ async fn check_payload<S: Catalog, C: Clock>(
 }
 
 /// Waits for the owner to apply the entry, so that the caller learns the instance's id.
-async fn accepted<S: Catalog, C: Clock>(api: &Api<S, C>, entry: InboxId) -> Result<Value, ApiError> {
+async fn accepted<S: Catalog, C: Clock>(api: &Api<S, C>, entry: InboxId) -> Result<Triggered, ApiError> {
     let ordinal = ordinal_of(entry, 0);
     let found = api.when_applied(entry, || async move { Ok(api.store.instance_of_submission(ordinal).await?) }).await?;
-    Ok(json!({ "submission": entry.to_string(), "instance": found.as_ref().map(views::instance) }))
+    Ok(Triggered { submission: entry.to_string(), instance: found.as_ref().map(views::instance) })
 }
 
 pub(crate) fn checked_limit(limit: Option<usize>) -> Result<usize, ApiError> {

@@ -148,7 +148,7 @@ fn row(occurrence: &Occurrence) -> String {
     line.trim_end().to_owned()
 }
 
-fn offset(occurrence: &Occurrence) -> String {
+pub(crate) fn offset(occurrence: &Occurrence) -> String {
     let seconds = occurrence.offset.seconds();
     let (sign, magnitude) = (if seconds < 0 { '-' } else { '+' }, seconds.unsigned_abs());
     let text = format!("{sign}{:02}:{:02}", magnitude / 3_600, magnitude / 60 % 60);

@@ -22,6 +22,7 @@ mod status;
 mod validate;
 mod worker;
 
+pub(crate) use cron::offset;
 use std::process::ExitCode;
 
 use clap::Parser;

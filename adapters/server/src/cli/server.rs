@@ -149,7 +149,7 @@ impl ServerArgs {
         let (scheduler, inbound) = mpsc::channel(punctual_driver::scheduler::QUEUE_MAX);
         let signals = Arc::new(self.signals(&scheduler, &say));
         let feed = Arc::new(say.0.clone().map_or_else(Feed::quiet, |console| Feed::of_alerts(store.clone(), console)));
-        let (applied, trouble) = (feed.applied(), feed.trouble());
+        let (applied, events, trouble) = (feed.applied(), feed.events(), feed.trouble());
         let config = Config {
             replica: replica.clone(),
             partitions: store.partitions(),
@@ -165,7 +165,18 @@ impl ServerArgs {
             let _ = workers_stop.await;
         }));
         let looking_after = tokio::spawn(look_after(store.clone(), told, self.keep_months, say.clone()));
-        let api = Api { store: store.clone(), clock, signals, zones: zones.clone(), scheduler: scheduler.clone(), applied, trouble };
+        let (scheduler_of_api, partitions) = (scheduler.clone(), store.partitions());
+        let api = Api {
+            store: store.clone(),
+            clock,
+            signals,
+            zones: zones.clone(),
+            scheduler: scheduler_of_api,
+            applied,
+            events,
+            partitions,
+            trouble,
+        };
         let router = api::router(api);
         let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), router).await });
         say.line(format_args!(

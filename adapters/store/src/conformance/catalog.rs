@@ -15,7 +15,7 @@ use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Store, Sub
 use super::nodes::{workflow, workflow_document};
 use super::{Factory, Owner, PARTITIONS, START, apply, commit, definition, document, dump, ended, entry_ids, open, tasks_in_force};
 
-fn names(names: &[Arc<str>]) -> Vec<&str> {
+pub(super) fn names(names: &[Arc<str>]) -> Vec<&str> {
     let mut names: Vec<_> = names.iter().map(|name| &**name).collect();
     names.sort_unstable();
     names

@@ -29,6 +29,7 @@ pub mod inbox;
 pub mod leases;
 pub mod nodes;
 pub mod people;
+pub mod reading;
 
 /// Opens stores for the suite.
 pub trait Factory {
@@ -135,6 +136,16 @@ macro_rules! conformance_tests {
             instances_are_filtered
             a_submission_leads_to_its_instance
             occurrences_come_newest_first
+        });
+        $crate::conformance_tests!(@cases $factory, $block_on, reading {
+            instances_are_found_by_whatever_is_asked_of_them
+            a_page_looks_at_so_many_rows_and_says_where_it_has_come_to
+            tasks_are_found_by_name_and_group
+            tasks_that_fire_next_come_first
+            the_days_of_a_task_are_counted_and_the_last_ones_kept
+            one_task_is_edited_and_no_other
+            an_edit_of_what_is_not_as_expected_writes_nothing
+            an_answer_is_kept_for_a_call_that_comes_again
         });
         $crate::conformance_tests!(@cases $factory, $block_on, people {
             a_pause_is_told_to_owners_now_and_to_come
@@ -451,6 +462,7 @@ mod tests {
             include_str!("catalog.rs"),
             include_str!("nodes.rs"),
             include_str!("people.rs"),
+            include_str!("reading.rs"),
         ];
         let mut cases = 0;
         for line in sources.iter().flat_map(|source| source.lines()) {

@@ -34,7 +34,7 @@ use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RE
 const COMPARED_AT_ONCE: usize = 500;
 
 pub(crate) const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'inbox' FOR UPDATE";
-const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
+pub(crate) const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
 
 /// Compares the documents with what is stored. Until the transaction ends nobody else applies any.
 pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[TaskDocument]) -> Result<Plan, Failure> {
@@ -81,7 +81,7 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
     Ok(plan)
 }
 
-async fn stored_ties(session: &mut Session) -> Result<Ties, Failure> {
+pub(crate) async fn stored_ties(session: &mut Session) -> Result<Ties, Failure> {
     let sql = "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target \
                ORDER BY r.task, r.target";
     let edge = |row: &MySqlRow| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? });
@@ -93,7 +93,7 @@ async fn stored_ties(session: &mut Session) -> Result<Ties, Failure> {
     Ok(Ties { edges, calls })
 }
 
-async fn those_that_exist(session: &mut Session, names: Vec<Arc<str>>) -> Result<FxHashSet<Arc<str>>, Failure> {
+pub(crate) async fn those_that_exist(session: &mut Session, names: Vec<Arc<str>>) -> Result<FxHashSet<Arc<str>>, Failure> {
     let mut there = FxHashSet::default();
     for some in names.chunks(COMPARED_AT_ONCE) {
         let names = tuples(some, |values, name| values.bytes(name.as_bytes()).done());

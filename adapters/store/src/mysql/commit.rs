@@ -20,7 +20,8 @@ use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::StoreError;
+use punctual_driver::ports::{StoreError, TaskDay};
+use punctual_driver::reading::TASK_DAYS;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 
@@ -32,6 +33,7 @@ use crate::mysql::error::Failure;
 use crate::mysql::rows::{self, INSERT_INSTANCES, put_firing, put_place, text};
 use crate::mysql::session::{Answer, Connections, Session};
 use crate::mysql::sql::{Many, STATEMENT_ROWS_MAX, Use, list, statements};
+use crate::reading::days_of;
 use crate::refusal::{self, Covered, Held};
 use crate::set_aside::KIND_NOTICE;
 
@@ -158,6 +160,7 @@ impl Writer<'_> {
         self.put_inserts(&mut script, &mut count_changes);
         self.put_updates(&mut script, &mut count_changes);
         self.put_counts(&mut script, &count_changes);
+        self.put_days(&mut script);
         self.put_tasks(&mut script);
         self.put_occurrences(&mut script);
         self.put_outputs(&mut script, &fire_times);
@@ -453,6 +456,27 @@ impl Writer<'_> {
             changed,
             " ON DUPLICATE KEY UPDATE instances = instances + VALUES(instances)",
             |values, (state, change)| values.unsigned(partition).unsigned(state).signed(*change).done(),
+        );
+        script.put_all(Expected::Any, puts);
+    }
+
+    /// Counts how firings ended. A day takes the place of the one that had it a round of days ago. The rows are of tasks whose partitions the
+    /// batch has the leases of. Assignments are carried out from left to right: the day comes last.
+    fn put_days(&self, script: &mut Script) {
+        let added = |column: &str| {
+            format!(
+                "{column} = CASE WHEN day = VALUES(day) THEN {column} + VALUES({column}) WHEN day < VALUES(day) THEN VALUES({column}) ELSE {column} END"
+            )
+        };
+        let add = ["succeeded", "failed", "stopped"].map(added).join(", ");
+        let puts = statements(
+            "INSERT INTO task_days (task, place, day, succeeded, failed, stopped) VALUES ",
+            days_of(self.batch),
+            &format!(" ON DUPLICATE KEY UPDATE {add}, day = GREATEST(day, VALUES(day))"),
+            |values, ((task, day), TaskDay { succeeded, failed, stopped, .. })| {
+                let place = day.rem_euclid(TASK_DAYS).unsigned_abs();
+                values.unsigned(task.0).unsigned(place).signed(day).unsigned(succeeded).unsigned(failed).unsigned(stopped).done()
+            },
         );
         script.put_all(Expected::Any, puts);
     }

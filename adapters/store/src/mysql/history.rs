@@ -24,14 +24,15 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, INSTANCE_COLUMNS_COUNT, coded, 
 use crate::mysql::session::Session;
 use crate::mysql::sql::literal;
 
-const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
+pub(crate) const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
          COALESCE(v.document, (SELECT w.document FROM task_versions w
-                               WHERE w.task = t.id AND w.document IS NOT NULL ORDER BY w.version DESC LIMIT 1))
+                               WHERE w.task = t.id AND w.document IS NOT NULL ORDER BY w.version DESC LIMIT 1)),
+         t.source
      FROM tasks t
      LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version
      LEFT JOIN task_states s ON s.`partition` = t.`partition` AND s.task = t.id";
 
-fn task_view(row: &MySqlRow) -> Result<TaskView, Failure> {
+pub(crate) fn task_view(row: &MySqlRow) -> Result<TaskView, Failure> {
     Ok(TaskView {
         task: TaskId(row.try_get(0)?),
         name: required_text(row, 1)?,
@@ -39,6 +40,7 @@ fn task_view(row: &MySqlRow) -> Result<TaskView, Failure> {
         removed: row.try_get::<u8, _>(3)? != 0,
         next_fire: row.try_get::<Option<i64>, _>(4)?.map(Timestamp),
         document: required_text(row, 5)?,
+        source: required_text(row, 6)?,
     })
 }
 
@@ -97,7 +99,7 @@ pub(crate) async fn task_id(session: &mut Session, name: &str) -> Result<Option<
     })
 }
 
-fn instance_view(row: &MySqlRow) -> Result<InstanceView, Failure> {
+pub(crate) fn instance_view(row: &MySqlRow) -> Result<InstanceView, Failure> {
     Ok(InstanceView { row: rows::instance(row)?, task_name: required_text(row, INSTANCE_COLUMNS_COUNT)? })
 }
 
@@ -112,7 +114,7 @@ pub(crate) async fn instances(session: &mut Session, filter: &InstanceFilter) ->
     session.rows(instances_sql(filter, task)).await?.iter().map(instance_view).collect()
 }
 
-const WITH_INSTANCE: &str = "STRAIGHT_JOIN instances i ON i.fire_time = d.fire_time AND i.task = d.task AND i.ordinal = d.ordinal \
+pub(crate) const WITH_INSTANCE: &str = "STRAIGHT_JOIN instances i ON i.fire_time = d.fire_time AND i.task = d.task AND i.ordinal = d.ordinal \
      AND i.run = d.run AND i.part = ";
 
 /// The query for a filter. `d` is the table whose index has the order, `i` has the rows.
@@ -157,7 +159,7 @@ fn instances_sql(filter: &InstanceFilter, task: Option<TaskId>) -> String {
 }
 
 /// What lies behind a place, spelled out: these servers don't search an index by a comparison of rows.
-fn put_before(sql: &mut String, d: &str, part_of: &str, before: &InstanceCursor) {
+pub(crate) fn put_before(sql: &mut String, d: &str, part_of: &str, before: &InstanceCursor) {
     let InstanceCursor { fire_time: Timestamp(fire_time), task: TaskId(task), ordinal, run, part: Part(part) } = *before;
     let _ = write!(
         sql,

@@ -26,9 +26,10 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction, InstanceFilter,
-    InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
-    TaskDocument, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
+    TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -38,17 +39,20 @@ use crate::guards::Guards;
 use crate::mysql::error::Database;
 use crate::mysql::owner::Waiting;
 use crate::mysql::session::{Connections, Isolation, Session};
+use crate::plan::Plan;
 use crate::set_aside::SetAside;
 
 mod backfills;
 mod catalog;
 mod commit;
+mod editing;
 mod error;
 mod history;
 mod leases;
 mod months;
 mod owner;
 mod people;
+mod reading;
 #[cfg(feature = "recorder")]
 pub mod recorder;
 mod rows;
@@ -380,6 +384,28 @@ impl Catalog for MySqlStore {
         session.end(written.map(|()| plan.into_applied())).await
     }
 
+    async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {
+        let mut session = self.writes.begin().await?;
+        let plan = match editing::compare(&mut session, &edit).await {
+            Ok(Ok(plan)) if !dry_run && !plan.is_empty() => plan,
+            compared => return session.leave(compared.map(|compared| compared.map_or_else(|refused| refused, Plan::into_edited))).await,
+        };
+        let written = catalog::write(&mut session, self.partitions, &edit.source, &by, &plan, &self.now(now)).await;
+        session.end(written.map(|()| plan.into_edited())).await
+    }
+
+    async fn reserve_answer(&self, key: Arc<str>, digest: [u8; 32], now: Timestamp) -> Result<Reserved, StoreError> {
+        let mut session = self.writes.begin().await?;
+        let reserved = editing::reserve(&mut session, &key, &digest, &self.now(now)).await;
+        session.end(reserved).await
+    }
+
+    async fn keep_answer(&self, key: Arc<str>, digest: [u8; 32], answer: Option<KeptAnswer>) -> Result<(), StoreError> {
+        let mut session = self.writes.begin().await?;
+        let kept = editing::keep(&mut session, &key, &digest, answer.as_ref()).await;
+        session.end(kept).await
+    }
+
     async fn trigger(
         &self,
         task: Arc<str>,
@@ -523,6 +549,30 @@ impl Catalog for MySqlStore {
         let mut session = self.reads.session().await?;
         let instances = history::instances(&mut session, &filter).await;
         session.done(instances)
+    }
+
+    async fn instance_page(&self, query: InstanceQuery) -> Result<InstancePage, StoreError> {
+        let mut session = self.reads.session().await?;
+        let page = reading::instance_page(&mut session, &query).await;
+        session.done(page)
+    }
+
+    async fn task_page(&self, query: TaskQuery) -> Result<TaskPage, StoreError> {
+        let mut session = self.reads.session().await?;
+        let page = reading::task_page(&mut session, &query).await;
+        session.done(page)
+    }
+
+    async fn coming(&self, until: Timestamp, limit: usize) -> Result<Vec<ComingTask>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let coming = reading::coming(&mut session, until, limit).await;
+        session.done(coming)
+    }
+
+    async fn task_days(&self, task: TaskId, from: i64) -> Result<Vec<TaskDay>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let days = reading::task_days(&mut session, task, from).await;
+        session.done(days)
     }
 
     async fn instance(&self, id: InstanceId) -> Result<Option<InstanceView>, StoreError> {

@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -288,6 +288,31 @@ const V4: &[&str] = &["CREATE TABLE IF NOT EXISTS task_calls (
         PRIMARY KEY (task, called)
     ) ENGINE = InnoDB"];
 
+// What the API reads and keeps. Failures of one task, so that they are found without its successes. task_days has a row for each of the last
+// 32 days of a task, whose place a later day takes. answers is what was answered under an idempotency key; without a status the call is under
+// way.
+const V5: &[&str] = &[
+    "ALTER TABLE troubled ADD KEY troubled_by_task (task, state, fire_time, ordinal, run, part)",
+    "CREATE TABLE IF NOT EXISTS task_days (
+        task BIGINT UNSIGNED NOT NULL,
+        place TINYINT UNSIGNED NOT NULL,
+        day BIGINT NOT NULL,
+        succeeded BIGINT UNSIGNED NOT NULL,
+        failed BIGINT UNSIGNED NOT NULL,
+        stopped BIGINT UNSIGNED NOT NULL,
+        PRIMARY KEY (task, place)
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS answers (
+        answer_key VARBINARY(1024) NOT NULL PRIMARY KEY,
+        digest BINARY(32) NOT NULL,
+        made_at BIGINT NOT NULL,
+        status SMALLINT UNSIGNED,
+        headers BLOB,
+        body LONGBLOB,
+        KEY answers_by_age (made_at)
+    ) ENGINE = InnoDB",
+];
+
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;
     Ok(())
@@ -359,17 +384,22 @@ async fn apply(connection: &mut MySqlConnection, found: u32, partitions: u16) ->
     laid_out.ok_or(Failure::Malformed(crate::codec::Malformed("the number of partitions is not there")))
 }
 
-/// Whether a statement adds a column that is there: it was run before, by a migration that was broken off behind it.
+/// Whether a statement adds a column or a key that is there: it was run before, by a migration that was broken off behind it.
 async fn has_added_column(connection: &mut MySqlConnection, statement: &str) -> Result<bool, Failure> {
     let mut words = statement.split_whitespace();
-    let (Some("ALTER"), Some("TABLE"), Some(table), Some("ADD"), Some("COLUMN"), Some(column)) =
+    let (Some("ALTER"), Some("TABLE"), Some(table), Some("ADD"), Some(kind), Some(added)) =
         (words.next(), words.next(), words.next(), words.next(), words.next(), words.next())
     else {
         return Ok(false);
     };
+    let (known, name) = match kind {
+        "COLUMN" => ("columns", "column_name"),
+        "KEY" => ("statistics", "index_name"),
+        _ => return Ok(false),
+    };
     let sql = format!(
-        "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.columns
-         WHERE table_schema = DATABASE() AND table_name = '{table}' AND column_name = '{column}'"
+        "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.{known}
+         WHERE table_schema = DATABASE() AND table_name = '{table}' AND {name} = '{added}'"
     );
     Ok(number(connection, sql).await?.is_some_and(|count| count > 0))
 }

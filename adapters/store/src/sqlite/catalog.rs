@@ -64,7 +64,7 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
     Ok(plan)
 }
 
-fn stored_ties(connection: &Connection) -> rusqlite::Result<Ties> {
+pub(crate) fn stored_ties(connection: &Connection) -> rusqlite::Result<Ties> {
     let mut stored = connection.prepare_cached(
         "SELECT a.name, t.name FROM task_references r JOIN tasks a ON a.id = r.task JOIN tasks t ON t.id = r.target ORDER BY r.task, r.target",
     )?;
@@ -76,7 +76,7 @@ fn stored_ties(connection: &Connection) -> rusqlite::Result<Ties> {
     Ok(Ties { edges: edges.collect::<Result<_, _>>()?, calls: calls.collect::<Result<_, _>>()? })
 }
 
-fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
+pub(crate) fn those_that_exist(connection: &Connection, names: Vec<Arc<str>>) -> rusqlite::Result<FxHashSet<Arc<str>>> {
     let mut there = FxHashSet::default();
     let mut named = connection.prepare_cached("SELECT 1 FROM tasks WHERE name = ?1 AND removed = 0")?;
     for name in names {

@@ -10,11 +10,14 @@ use punctual_core::backfill::BackfillWrite;
 use punctual_core::batch::{Batch, CommitOutcome, LeaseCheck};
 use punctual_core::ids::{InstanceId, PartitionId, ReplicaId};
 use punctual_core::instance::State;
+use punctual_driver::ports::TaskDay;
+use punctual_driver::reading::TASK_DAYS;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
 
 use crate::codec;
 use crate::codes::Coded;
 use crate::guards::Guards;
+use crate::reading::days_of;
 use crate::refusal::{self, Covered, Held};
 use crate::set_aside::KIND_NOTICE;
 use crate::sqlite::rows::{self, INSERT_INSTANCE, update_instance_sql};
@@ -92,6 +95,7 @@ impl Writer<'_> {
     fn write(&self, batch: &Batch) -> Result<(), Stop> {
         self.check_leases(batch)?;
         self.write_instances(batch)?;
+        self.write_days(batch)?;
         self.write_tasks(batch)?;
         self.write_occurrences(batch)?;
         self.write_outputs(batch)?;
@@ -171,6 +175,27 @@ impl Writer<'_> {
         let mut count = self.connection.prepare_cached("UPDATE counts SET count = count + ?2 WHERE state = ?1")?;
         for (state, change) in (0_i64..).zip(count_changes).filter(|(_, change)| *change != 0) {
             count.execute(params![state, change])?;
+        }
+        Ok(())
+    }
+
+    /// Counts how firings ended. A day takes the place of the one that had it a round of days ago.
+    fn write_days(&self, batch: &Batch) -> Result<(), Stop> {
+        let days = days_of(batch);
+        if days.is_empty() {
+            return Ok(());
+        }
+        let mut add = self.connection.prepare_cached(
+            "INSERT INTO task_days (task, place, day, succeeded, failed, stopped) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (task, place) DO UPDATE SET day = excluded.day,
+                 succeeded = excluded.succeeded + iif(day = excluded.day, succeeded, 0),
+                 failed = excluded.failed + iif(day = excluded.day, failed, 0),
+                 stopped = excluded.stopped + iif(day = excluded.day, stopped, 0)
+             WHERE day <= excluded.day",
+        )?;
+        for ((task, day), TaskDay { succeeded, failed, stopped, .. }) in days {
+            let counts = [succeeded, failed, stopped].map(u64::cast_signed);
+            add.execute(params![task.0.cast_signed(), day.rem_euclid(TASK_DAYS), day, counts[0], counts[1], counts[2]])?;
         }
         Ok(())
     }

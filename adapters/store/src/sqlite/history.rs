@@ -10,7 +10,9 @@ use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Vers
 use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{DeadLetterFilter, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
+use punctual_driver::ports::{
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -18,14 +20,15 @@ use crate::codes::{Coded, LIVE_STATES_END, TROUBLED_STATES_END};
 use crate::sqlite::catalog::{required_text, task_id};
 use crate::sqlite::rows::{self, INSTANCE_COLUMNS, coded, instance_columns, unsigned};
 
-const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
+pub(crate) const TASKS: &str = "SELECT t.id, t.name, t.version, t.removed, s.next_fire,
          coalesce(v.document, (SELECT w.document FROM task_versions w
-                               WHERE w.task = t.id AND w.document IS NOT NULL ORDER BY w.version DESC LIMIT 1))
+                               WHERE w.task = t.id AND w.document IS NOT NULL ORDER BY w.version DESC LIMIT 1)),
+         t.source
      FROM tasks t
      LEFT JOIN task_versions v ON v.task = t.id AND v.version = t.version
      LEFT JOIN task_states s ON s.partition = t.partition AND s.task = t.id ";
 
-fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
+pub(crate) fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
     Ok(TaskView {
         task: TaskId(unsigned(row, 0)?),
         name: required_text(row, 1)?,
@@ -33,6 +36,7 @@ fn view_of(row: &Row<'_>) -> rusqlite::Result<TaskView> {
         removed: row.get(3)?,
         next_fire: row.get::<_, Option<i64>>(4)?.map(Timestamp),
         document: required_text(row, 5)?,
+        source: required_text(row, 6)?,
     })
 }
 
@@ -64,8 +68,8 @@ pub(crate) fn task(connection: &mut Connection, name: &str) -> rusqlite::Result<
     Ok(Some((view, versions)))
 }
 
-const INSTANCES: &str = concat!("SELECT ", instance_columns!(), ", t.name FROM instances i");
-const TASK_OF_INSTANCE: &str = " LEFT JOIN tasks t ON t.id = i.task WHERE ";
+pub(crate) const INSTANCES: &str = concat!("SELECT ", instance_columns!(), ", t.name FROM instances i");
+pub(crate) const TASK_OF_INSTANCE: &str = " LEFT JOIN tasks t ON t.id = i.task WHERE ";
 
 pub(crate) fn instance_view(row: &Row<'_>) -> rusqlite::Result<InstanceView> {
     Ok(InstanceView { row: rows::instance(row)?, task_name: required_text(row, INSTANCE_COLUMNS)? })
@@ -135,15 +139,19 @@ fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Ve
             sql.push_str(" AND i.state >= 5 AND i.state < 10");
         }
     }
-    if let Some(before) = filter.before {
-        sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run, i.part) < (?, ?, ?, ?, ?)");
-        let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
-        let fire_time = before.fire_time.0;
-        values.extend([fire_time, task, ordinal, i64::from(before.run), before.part.0.cast_signed()].map(Value::from));
+    if let Some(before) = &filter.before {
+        put_before(&mut sql, &mut values, before);
     }
     sql.push_str(" ORDER BY i.fire_time DESC, i.task DESC, i.ordinal DESC, i.run DESC, i.part DESC LIMIT ?");
     values.push(sql_limit(filter.limit).into());
     (sql, values)
+}
+
+/// What lies behind a place.
+pub(crate) fn put_before(sql: &mut String, values: &mut Vec<Value>, before: &InstanceCursor) {
+    sql.push_str(" AND (i.fire_time, i.task, i.ordinal, i.run, i.part) < (?, ?, ?, ?, ?)");
+    let (task, ordinal) = (before.task.0.cast_signed(), before.ordinal.cast_signed());
+    values.extend([before.fire_time.0, task, ordinal, i64::from(before.run), before.part.0.cast_signed()].map(Value::from));
 }
 
 /// The query for unsettled dead letters, and what it is run with.
@@ -253,7 +261,6 @@ pub(crate) fn sql_limit(limit: usize) -> i64 {
 mod tests {
     use super::*;
     use punctual_core::instance::Part;
-    use punctual_driver::ports::InstanceCursor;
 
     fn plan(filter: &InstanceFilter, task: Option<TaskId>) -> String {
         let connection = Connection::open_in_memory().expect("a database");

@@ -31,9 +31,10 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, DeadLetterFilter, Discarded, Fired, InboxPage, InstanceAction, InstanceFilter,
-    InstanceView, LeaseAnswer, PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Store, StoreError, Submitted,
-    TaskDocument, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
+    TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -47,12 +48,14 @@ use crate::sqlite::threads::Threads;
 mod backfills;
 mod catalog;
 mod commit;
+mod editing;
 mod error;
 mod history;
 mod leases;
 mod lock;
 mod owner;
 mod people;
+mod reading;
 mod rows;
 mod schema;
 mod threads;
@@ -327,6 +330,33 @@ impl Catalog for SqliteStore {
         .await
     }
 
+    async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {
+        let turn = Arc::clone(&self.applying).lock_owned().await;
+        let compared = edit.clone();
+        let plan = match self.read(move |connection| editing::compare(connection, &compared)).await? {
+            Ok(plan) => plan,
+            Err(refused) => return Ok(refused),
+        };
+        if dry_run || plan.is_empty() {
+            return Ok(plan.into_edited());
+        }
+        let partitions = self.partitions;
+        self.write(move |connection| {
+            let _turn = turn;
+            catalog::write(connection, partitions, &edit.source, &by, &plan, now)?;
+            Ok(plan.into_edited())
+        })
+        .await
+    }
+
+    async fn reserve_answer(&self, key: Arc<str>, digest: [u8; 32], now: Timestamp) -> Result<Reserved, StoreError> {
+        self.write(move |connection| editing::reserve(connection, &key, &digest, now)).await
+    }
+
+    async fn keep_answer(&self, key: Arc<str>, digest: [u8; 32], answer: Option<KeptAnswer>) -> Result<(), StoreError> {
+        self.write(move |connection| editing::keep(connection, &key, &digest, answer.as_ref())).await
+    }
+
     async fn trigger(
         &self,
         task: Arc<str>,
@@ -431,6 +461,22 @@ impl Catalog for SqliteStore {
 
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
         self.read(move |connection| history::instances(connection, &filter)).await
+    }
+
+    async fn instance_page(&self, query: InstanceQuery) -> Result<InstancePage, StoreError> {
+        self.read(move |connection| reading::instance_page(connection, &query)).await
+    }
+
+    async fn task_page(&self, query: TaskQuery) -> Result<TaskPage, StoreError> {
+        self.read(move |connection| reading::task_page(connection, &query)).await
+    }
+
+    async fn coming(&self, until: Timestamp, limit: usize) -> Result<Vec<ComingTask>, StoreError> {
+        self.read(move |connection| reading::coming(connection, until, limit)).await
+    }
+
+    async fn task_days(&self, task: TaskId, from: i64) -> Result<Vec<TaskDay>, StoreError> {
+        self.read(move |connection| reading::task_days(connection, task, from)).await
     }
 
     async fn instance(&self, id: InstanceId) -> Result<Option<InstanceView>, StoreError> {

@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -249,6 +249,33 @@ CREATE TABLE task_calls (
     called INTEGER NOT NULL,
     PRIMARY KEY (task, called)
 ) STRICT, WITHOUT ROWID;
+";
+
+// What the API reads and keeps. Failures of one task, so that they are found without its successes. task_days has a row for each of the last
+// 32 days of a task, whose place a later day takes. answers is what was answered under an idempotency key; without a status the call is under
+// way.
+const V7: &str = "
+CREATE INDEX instances_troubled_by_task ON instances (task, state, fire_time, ordinal, run, part) WHERE state >= 5 AND state < 10;
+
+CREATE TABLE task_days (
+    task INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    day INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    stopped INTEGER NOT NULL,
+    PRIMARY KEY (task, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE answers (
+    key TEXT NOT NULL UNIQUE,
+    digest BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    status INTEGER,
+    headers TEXT,
+    body BLOB
+) STRICT;
+CREATE INDEX answers_by_age ON answers (at);
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

@@ -1,0 +1,224 @@
+//! Fire times to come: of a task, and of all tasks in a range.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use axum::Json;
+use axum::extract::State;
+use punctual_core::cron::{Planned, Schedule, Series};
+use punctual_core::definition::Trigger;
+use punctual_core::misfire;
+use punctual_core::time::{Millis, Timestamp};
+use punctual_driver::ports::{Catalog, Clock};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::extract::{Asked, Named};
+use super::tasks::{checked_limit, find};
+use super::views::FireShown;
+use super::{Api, ApiError, backfills, views};
+
+/// Most fire times of one task that are shown.
+const COUNT_MAX: usize = 1_000;
+/// So many tasks are looked at for a page of what is coming.
+const TASKS_MAX: usize = 2_000;
+/// So many fire times are counted for warnings behind the last that is shown.
+const COUNTED_MAX: usize = 20_000;
+/// The longest range of what is coming.
+const RANGE_MAX: Millis = Millis::from_secs(93 * 86_400);
+/// A minute with so many fire times is a herd, unless the caller says how many.
+const HERD: u32 = 60;
+const HERD_MAX: u32 = 1_000_000;
+const MINUTE_MS: i64 = 60_000;
+
+/// How many fire times, and from when on.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NextFires {
+    /// 10 where it is left out.
+    #[schemars(range(min = 1, max = 1_000))]
+    count: Option<usize>,
+    /// Fire times behind this instant; the present where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    after: Option<String>,
+}
+
+/// When a task fires next.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Fires {
+    task: String,
+    /// Of the time zones that they were computed with.
+    tzdata: String,
+    /// Whether the task fires by itself at all: it is enabled, and no pause holds it.
+    fires: bool,
+    next_fires: Vec<FireShown>,
+}
+
+pub(crate) async fn of_task<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(name): Named,
+    Asked(asked): Asked<NextFires>,
+) -> Result<Json<Fires>, ApiError> {
+    let count = asked.count.unwrap_or(10);
+    if !(1..=COUNT_MAX).contains(&count) {
+        return Err(ApiError::BadRequest { field: "count", problem: format!("{count} is not within 1 to {COUNT_MAX}") });
+    }
+    let after = asked.after.map(|text| backfills::instant("after", &text)).transpose()?;
+    let (view, _) = find(&api, &name).await?;
+    let definition = punctual_spec::decode(&view.document, &api.zones).map_err(|findings| ApiError::BadRequest {
+        field: "task",
+        problem: format!("this program can't read it: {}", findings.first().map(ToString::to_string).unwrap_or_default()),
+    })?;
+    let pauses = api.store.pauses().await?;
+    let is_held = !super::pauses::of_task(&pauses, &view.name, definition.group.as_deref()).is_empty();
+    let next_fires = match definition.enabled && !view.removed {
+        true => next(&definition.trigger, view.next_fire, after.unwrap_or(api.clock.now().wall), count),
+        false => Vec::new(),
+    };
+    let fires = definition.enabled && !view.removed && !is_held;
+    Ok(Json(Fires { task: name, tzdata: api.zones.version().to_string(), fires, next_fires }))
+}
+
+/// The next fire times of a trigger, and what it leaves out between them. `cursor`: where its owner has come to.
+pub(super) fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize) -> Vec<FireShown> {
+    let plain = |schedule: &Schedule| {
+        let fires = schedule.explain(after, count).into_iter();
+        fires.map(|at| views::planned(&Planned::Fires { at, is_included: false })).collect()
+    };
+    match trigger {
+        Trigger::Cron(schedule) => plain(schedule),
+        Trigger::Timetable(timetable) if matches!(timetable.series(), Series::Cron(_)) => {
+            timetable.explain(after, count).iter().map(views::planned).collect()
+        }
+        _ => times(trigger, cursor, after).take(count).map(views::plain_fire).collect(),
+    }
+}
+
+/// The fire times of a trigger behind an instant, from its cursor on.
+fn times(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp) -> impl Iterator<Item = Timestamp> {
+    let first = cursor.and_then(|cursor| misfire::fired_from(trigger, cursor)).and_then(|first| match first > after {
+        true => Some(first),
+        // Far ahead of the cursor, in one step.
+        false => misfire::following(trigger, misfire::last_until(trigger, first, after)),
+    });
+    std::iter::successors(first, |at| misfire::following(trigger, *at))
+}
+
+/// Of which range.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Range {
+    /// The present where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    from: Option<String>,
+    /// The instant behind the last; a day after `from` where it is left out.
+    #[schemars(extend("format" = "date-time"))]
+    to: Option<String>,
+    #[schemars(range(min = 1, max = 1_000))]
+    limit: Option<usize>,
+    /// A minute with so many fire times is told of; 60 where it is left out.
+    #[schemars(range(min = 2, max = 1_000_000))]
+    herd: Option<u32>,
+}
+
+/// What is coming, in order.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Coming {
+    from: String,
+    to: String,
+    fires: Vec<ComingFire>,
+    /// Minutes in which many fire at once, as far as this answer comes.
+    herds: Vec<Herd>,
+    /// For `from` of the next call; null: this is all until `to`.
+    next: Option<String>,
+    /// Whether there are so many tasks that not all were looked at: what fires later than `next` may be missing.
+    more_tasks: bool,
+}
+
+/// A fire time to come.
+#[derive(Serialize, JsonSchema)]
+struct ComingFire {
+    at: String,
+    task: String,
+    /// Whether a pause holds the task now.
+    paused: bool,
+}
+
+/// A minute in which many fire at once.
+#[derive(Serialize, JsonSchema)]
+struct Herd {
+    minute: String,
+    fires: u32,
+}
+
+pub(crate) async fn coming<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Asked(range): Asked<Range>,
+) -> Result<Json<Coming>, ApiError> {
+    let limit = checked_limit(range.limit)?;
+    let herd = range.herd.unwrap_or(HERD);
+    if !(2..=HERD_MAX).contains(&herd) {
+        return Err(ApiError::BadRequest { field: "herd", problem: format!("{herd} is not within 2 to {HERD_MAX}") });
+    }
+    let at = |field: &'static str, text: Option<String>| text.map(|text| backfills::instant(field, &text)).transpose();
+    let from = at("from", range.from)?.unwrap_or(api.clock.now().wall);
+    let to = at("to", range.to)?.unwrap_or_else(|| from.saturating_add(Millis::from_secs(86_400)));
+    if from >= to || to.since(from) > RANGE_MAX {
+        let problem = format!("{to} is not behind {from}, or more than {} days", RANGE_MAX.0 / 86_400_000);
+        return Err(ApiError::BadRequest { field: "to", problem });
+    }
+    let tasks = api.store.coming(to, TASKS_MAX).await?;
+    let pauses = api.store.pauses().await?;
+    let more_tasks = tasks.len() == TASKS_MAX;
+    // What is not looked at fires no earlier than the last that is.
+    let to = tasks.last().filter(|_| more_tasks).map_or(to, |last| last.next_fire.max(from).min(to));
+    let mut known = Vec::with_capacity(tasks.len());
+    for task in &tasks {
+        let Ok(definition) = punctual_spec::decode(&task.document, &api.zones) else { continue };
+        let document: Value = serde_json::from_str(&task.document).unwrap_or_default();
+        let paused = !super::pauses::of_task(&pauses, &task.name, document["group"].as_str()).is_empty();
+        known.push((task, definition.trigger, paused));
+    }
+    let mut iterators: Vec<_> =
+        known.iter().map(|(task, trigger, _)| times(trigger, Some(task.next_fire), Timestamp(from.0.saturating_sub(1)))).collect();
+    let mut heads = BinaryHeap::new();
+    for (index, times) in iterators.iter_mut().enumerate() {
+        heads.extend(times.next().map(|at| Reverse((at, index))));
+    }
+    let (mut fires, mut herds, mut next) = (Vec::new(), Vec::new(), None);
+    let (mut minute, mut in_minute, mut counted) = (None, 0_u32, 0);
+    let mut close = |minute: Option<i64>, in_minute: u32| {
+        if let Some(minute) = minute.filter(|_| in_minute >= herd) {
+            herds.push(Herd { minute: Timestamp(minute * MINUTE_MS).to_string(), fires: in_minute });
+        }
+    };
+    while let Some(Reverse((at, index))) = heads.pop().filter(|Reverse((at, _))| *at < to) {
+        let this_minute = Some(at.0.div_euclid(MINUTE_MS));
+        if this_minute != minute {
+            close(minute, in_minute);
+            (minute, in_minute) = (this_minute, 0);
+            // A page ends with a whole minute, if it can: who goes on misses nothing and gets nothing twice.
+            if fires.len() >= limit {
+                next = Some(at);
+                break;
+            }
+        }
+        in_minute += 1;
+        counted += 1;
+        if fires.len() < limit {
+            let (task, _, paused) = &known[index];
+            fires.push(ComingFire { at: at.to_string(), task: task.name.to_string(), paused: *paused });
+        }
+        if counted >= limit + COUNTED_MAX {
+            next = Some(Timestamp((at.0.div_euclid(MINUTE_MS) + 1) * MINUTE_MS));
+            break;
+        }
+        heads.extend(iterators[index].next().map(|at| Reverse((at, index))));
+    }
+    if next.is_none() {
+        next = more_tasks.then_some(to);
+    }
+    close(minute, in_minute);
+    Ok(Json(Coming { from: from.to_string(), to: to.to_string(), fires, herds, next: views::instant(next), more_tasks }))
+}
