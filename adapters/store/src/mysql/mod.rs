@@ -40,6 +40,7 @@ use crate::mysql::owner::Waiting;
 use crate::mysql::session::{Connections, Isolation, Session};
 use crate::set_aside::SetAside;
 
+mod accounts;
 mod backfills;
 mod catalog;
 mod commit;
