@@ -9,6 +9,7 @@ mod embedded;
 mod feed;
 mod identity;
 mod open;
+mod sign_in;
 mod tokens;
 
 fn main() -> std::process::ExitCode {

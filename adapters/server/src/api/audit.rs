@@ -8,10 +8,12 @@ use punctual_driver::ports::{AuditFilter, AuditView, Catalog, Clock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::Asked;
-use super::instances::parse_id;
+use super::extract::{Asked, Asker};
+use super::instances::{check_task, parse_id};
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
+use crate::identity::Role;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,18 +26,17 @@ pub(crate) struct Filter {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Value>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     let instance = filter.instance.map(|id| parse_id(&id)).transpose()?;
-    if let Some(name) = &filter.task
-        && api.store.task(Arc::from(name.as_str())).await?.is_none()
-    {
-        return Err(ApiError::NoSuchTask { name: name.clone() });
-    }
+    check_task(&api, &mut sight, filter.task.as_deref()).await?;
     let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before: filter.before, limit };
-    let found = api.store.audit(filter).await?;
-    let next = (found.len() == limit).then(|| found.last().map(|last| last.id)).flatten();
+    let (store, filter) = (&*api.store, &filter);
+    let read = |before| async move { Ok(store.audit(AuditFilter { before, ..filter.clone() }).await?) };
+    let (found, next) = sight.page(limit, filter.before, read, |audit: &AuditView| audit.id, |audit| audit.task.clone()).await?;
     Ok(Json(json!({ "audit": found.iter().map(view).collect::<Vec<_>>(), "next": next })))
 }
 

@@ -145,7 +145,7 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
     Ok((StatusCode::ACCEPTED, Json(json!({ "backfill": shown, "passed_over": passed_over }))))
 }
 
-async fn find<S: Catalog, C: Clock>(
+pub(crate) async fn find<S: Catalog, C: Clock>(
     api: &Api<S, C>,
     task: Option<punctual_core::ids::TaskId>,
     id: InboxId,

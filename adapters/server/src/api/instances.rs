@@ -12,10 +12,12 @@ use punctual_driver::ports::{Actor, Catalog, Clock, InstanceAction, InstanceCurs
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::extract::{Asked, Asker, Body, Client, Named};
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, nodes, views};
+use crate::identity::Role;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,21 +34,35 @@ pub(crate) struct Filter {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Value>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     let state = filter.state.map(|name| parse_state(&name)).transpose()?;
     let before = filter.before.map(|cursor| parse_cursor(&cursor)).transpose()?;
-    if let Some(name) = &filter.task
-        && api.store.task(Arc::from(name.as_str())).await?.is_none()
-    {
-        return Err(ApiError::NoSuchTask { name: name.clone() });
-    }
+    check_task(&api, &mut sight, filter.task.as_deref()).await?;
     let (whole, key) = (!filter.parts, filter.key.map(Arc::from));
     let filter = InstanceFilter { task: filter.task.map(Arc::from), whole, state, key, before, limit };
-    let instances = api.store.instances(filter).await?;
-    let next = (instances.len() == limit).then(|| instances.last().map(|last| cursor(&last.row))).flatten();
+    let (store, filter) = (&*api.store, &filter);
+    let read = |before| async move { Ok(store.instances(InstanceFilter { before, ..filter.clone() }).await?) };
+    let place = |view: &InstanceView| InstanceCursor::of(&view.row);
+    let (instances, next) = sight.page(limit, filter.before, read, place, |view| Some(view.task_name.clone())).await?;
+    let next = next.map(cursor);
     Ok(Json(json!({ "instances": instances.iter().map(views::instance).collect::<Vec<_>>(), "next": next })))
+}
+
+/// Refuses the name of a task that is not there, or not to be seen.
+pub(crate) async fn check_task<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    sight: &mut Sight<'_, S, C>,
+    name: Option<&str>,
+) -> Result<(), ApiError> {
+    let Some(name) = name else { return Ok(()) };
+    if api.store.task(Arc::from(name)).await?.is_none() || !sight.task(name).await? {
+        return Err(ApiError::NoSuchTask { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Value>, ApiError> {
@@ -144,8 +160,8 @@ pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Res
 }
 
 /// Where the next page begins. Callers hand it back as it is.
-pub(crate) fn cursor(row: &InstanceRow) -> String {
-    let InstanceCursor { fire_time, task, ordinal, run, part } = InstanceCursor::of(row);
+pub(crate) fn cursor(place: InstanceCursor) -> String {
+    let InstanceCursor { fire_time, task, ordinal, run, part } = place;
     format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 

@@ -1,19 +1,20 @@
-//! The HTTP API under `/api/v1`, for this machine only.
-//!
-//! It has no sign-in yet, so it listens on loopback alone, and answers only requests that were meant for it: the `Host` must name this
-//! machine, and a request that a web page of somebody else's sends is refused.
+//! The HTTP API under `/api/v1`. Requests come through the [sign-in](crate::sign_in) first, and each route says what it needs of whoever
+//! asks ([`rules`]).
 
+mod accounts;
 mod audit;
 mod backfills;
 mod cluster;
 mod dead_letters;
 mod error;
-mod extract;
+pub(crate) mod extract;
 mod instances;
 pub(crate) mod listener;
 mod nodes;
 mod pauses;
 mod reruns;
+pub(crate) mod rules;
+mod sight;
 mod sources;
 mod tasks;
 mod triggers;
@@ -23,12 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, Method, header};
-use axum::middleware::Next;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
 use punctual_core::ids::InboxId;
+use punctual_driver::accounts::Accounts;
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
 use punctual_spec::zones::Zones;
@@ -38,6 +40,10 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use error::{ApiError, describe_chains};
 
 use crate::applied::Applied;
+use crate::identity::Role;
+use crate::sign_in::access::Access;
+use crate::sign_in::{self, pages};
+use rules::{Needs, Routes, Rule};
 
 /// Most rows of a page.
 pub(crate) const PAGE_MAX: usize = 1_000;
@@ -67,6 +73,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) applied: Applied,
     /// Why the scheduler can't write, where it can't.
     pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
+    /// What the sign-in keeps in memory.
+    pub(crate) access: Arc<Access>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -79,6 +87,7 @@ impl<S, C> Clone for Api<S, C> {
             zones: self.zones.clone(),
             applied: self.applied.clone(),
             trouble: self.trouble.clone(),
+            access: self.access.clone(),
         }
     }
 }
@@ -113,44 +122,77 @@ impl<S: Catalog, C: Clock> Api<S, C> {
     }
 }
 
-/// All routes.
-pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
-    Router::new()
-        .route("/health", get(health::<S, C>))
-        .route("/api/v1/status", get(status::<S, C>))
-        .route("/api/v1/cluster", get(cluster::status::<S, C>))
-        .route("/api/v1/sources/{source}", put(sources::apply::<S, C>).layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)))
-        .route("/api/v1/tasks", get(tasks::list::<S, C>))
-        .route("/api/v1/tasks/{name}", get(tasks::detail::<S, C>))
-        .route("/api/v1/tasks/{name}/occurrences", get(tasks::occurrences::<S, C>))
-        .route("/api/v1/tasks/{name}/backfills", get(backfills::list::<S, C>).post(backfills::ask::<S, C>))
-        .route("/api/v1/backfills/{id}/cancel", post(backfills::cancel::<S, C>))
-        .route("/api/v1/tasks/{name}/trigger", post(tasks::trigger::<S, C>))
-        .route("/api/v1/tasks/{name}/triggers/{key}", delete(triggers::cancel::<S, C>).patch(triggers::reschedule::<S, C>))
-        .route("/api/v1/tasks/{name}/pause", post(pauses::pause_task::<S, C>))
-        .route("/api/v1/tasks/{name}/resume", post(pauses::resume_task::<S, C>))
-        .route("/api/v1/groups/{group}/pause", post(pauses::pause_group::<S, C>))
-        .route("/api/v1/groups/{group}/resume", post(pauses::resume_group::<S, C>))
-        .route("/api/v1/pause", post(pauses::pause_all::<S, C>))
-        .route("/api/v1/resume", post(pauses::resume_all::<S, C>))
-        .route("/api/v1/pauses", get(pauses::list::<S, C>))
-        .route("/api/v1/dead-letters", get(dead_letters::list::<S, C>))
-        .route("/api/v1/dead-letters/replay", post(dead_letters::replay::<S, C>))
-        .route("/api/v1/dead-letters/discard", post(dead_letters::discard::<S, C>))
-        .route("/api/v1/audit", get(audit::list::<S, C>))
-        .route("/api/v1/instances", get(instances::list::<S, C>))
-        .route("/api/v1/instances/{id}", get(instances::detail::<S, C>))
-        .route("/api/v1/instances/{id}/logs", get(instances::logs::<S, C>))
-        .route("/api/v1/instances/{id}/cancel", post(instances::cancel::<S, C>))
-        .route("/api/v1/instances/{id}/kill", post(instances::kill::<S, C>))
-        .route("/api/v1/instances/{id}/skip", post(instances::skip::<S, C>))
-        .route("/api/v1/instances/{id}/rerun", post(reruns::rerun::<S, C>))
-        .route("/api/v1/instances/{id}/nodes/{node}", post(nodes::mark::<S, C>))
+/// All routes, behind the sign-in.
+pub(crate) fn router<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Router {
+    let (router, rules) = routes(api.clone()).done();
+    for Rule { method, path, needs } in &rules {
+        assert_eq!(*needs == Needs::Nothing, sign_in::is_public(path), "{method} {path} is for all here, and not there");
+    }
+    router
         .fallback(|| async { ApiError::NoSuchPage })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn(only_for_this_machine))
+        .layer(from_fn_with_state(api.clone(), sign_in::guard::<S, C>))
+        .layer(from_fn(sign_in::headers::add))
         .with_state(api)
+}
+
+/// All routes, each with what it needs of whoever asks.
+fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
+    use Needs::{Backfill, Everywhere, Group, Instance, Nothing, SignedIn, Somewhere, Task};
+    use Role::{Admin, Editor, Operator, Viewer};
+    let apply = sources::apply::<S, C>.layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX));
+    Routes::new(api)
+        .get("/health", Nothing, health::<S, C>)
+        .get("/api/v1/status", Somewhere(Viewer), status::<S, C>)
+        .get("/api/v1/cluster", Everywhere(Viewer), cluster::status::<S, C>)
+        .on(Method::PUT, "/api/v1/sources/{source}", Somewhere(Editor), apply)
+        .get("/api/v1/tasks", Somewhere(Viewer), tasks::list::<S, C>)
+        .get("/api/v1/tasks/{name}", Task(Viewer), tasks::detail::<S, C>)
+        .get("/api/v1/tasks/{name}/occurrences", Task(Viewer), tasks::occurrences::<S, C>)
+        .get("/api/v1/tasks/{name}/backfills", Task(Viewer), backfills::list::<S, C>)
+        .post("/api/v1/tasks/{name}/backfills", Task(Operator), backfills::ask::<S, C>)
+        .post("/api/v1/backfills/{id}/cancel", Backfill(Operator), backfills::cancel::<S, C>)
+        .post("/api/v1/tasks/{name}/trigger", Task(Operator), tasks::trigger::<S, C>)
+        .on(Method::DELETE, "/api/v1/tasks/{name}/triggers/{key}", Task(Operator), triggers::cancel::<S, C>)
+        .on(Method::PATCH, "/api/v1/tasks/{name}/triggers/{key}", Task(Operator), triggers::reschedule::<S, C>)
+        .post("/api/v1/tasks/{name}/pause", Task(Operator), pauses::pause_task::<S, C>)
+        .post("/api/v1/tasks/{name}/resume", Task(Operator), pauses::resume_task::<S, C>)
+        .post("/api/v1/groups/{group}/pause", Group(Operator), pauses::pause_group::<S, C>)
+        .post("/api/v1/groups/{group}/resume", Group(Operator), pauses::resume_group::<S, C>)
+        .post("/api/v1/pause", Everywhere(Operator), pauses::pause_all::<S, C>)
+        .post("/api/v1/resume", Everywhere(Operator), pauses::resume_all::<S, C>)
+        .get("/api/v1/pauses", Somewhere(Viewer), pauses::list::<S, C>)
+        .get("/api/v1/dead-letters", Somewhere(Viewer), dead_letters::list::<S, C>)
+        .post("/api/v1/dead-letters/replay", Somewhere(Operator), dead_letters::replay::<S, C>)
+        .post("/api/v1/dead-letters/discard", Somewhere(Operator), dead_letters::discard::<S, C>)
+        .get("/api/v1/audit", Somewhere(Viewer), audit::list::<S, C>)
+        .get("/api/v1/instances", Somewhere(Viewer), instances::list::<S, C>)
+        .get("/api/v1/instances/{id}", Instance(Viewer), instances::detail::<S, C>)
+        .get("/api/v1/instances/{id}/logs", Instance(Viewer), instances::logs::<S, C>)
+        .post("/api/v1/instances/{id}/cancel", Instance(Operator), instances::cancel::<S, C>)
+        .post("/api/v1/instances/{id}/kill", Instance(Operator), instances::kill::<S, C>)
+        .post("/api/v1/instances/{id}/skip", Instance(Operator), instances::skip::<S, C>)
+        .post("/api/v1/instances/{id}/rerun", Instance(Operator), reruns::rerun::<S, C>)
+        .post("/api/v1/instances/{id}/nodes/{node}", Instance(Operator), nodes::mark::<S, C>)
+        .get("/api/v1/me", SignedIn, accounts::me)
+        .post("/api/v1/sign-in", Nothing, accounts::sign_in::<S, C>)
+        .post("/api/v1/sign-out", SignedIn, accounts::sign_out::<S, C>)
+        .get("/api/v1/users", Everywhere(Admin), accounts::users::<S, C>)
+        .post("/api/v1/users", Everywhere(Admin), accounts::add_user::<S, C>)
+        .get("/api/v1/users/{user}", Everywhere(Admin), accounts::user::<S, C>)
+        .on(Method::PATCH, "/api/v1/users/{user}", Everywhere(Admin), accounts::edit_user::<S, C>)
+        .on(Method::DELETE, "/api/v1/users/{user}", Everywhere(Admin), accounts::remove_user::<S, C>)
+        .on(Method::PUT, "/api/v1/users/{user}/password", SignedIn, accounts::set_password::<S, C>)
+        .get("/api/v1/tokens", SignedIn, accounts::tokens::<S, C>)
+        .post("/api/v1/tokens", SignedIn, accounts::make_token::<S, C>)
+        .on(Method::DELETE, "/api/v1/tokens/{token}", SignedIn, accounts::revoke_token::<S, C>)
+        .get("/sign-in", Nothing, pages::sign_in_form::<S, C>)
+        .post("/sign-in", Nothing, pages::sign_in::<S, C>)
+        .post("/sign-out", SignedIn, pages::sign_out::<S, C>)
+        .get("/first-run", Nothing, pages::first_run_form::<S, C>)
+        .post("/first-run", Nothing, pages::first_run::<S, C>)
+        .get("/assets/sign-in.css", Nothing, pages::style)
 }
 
 async fn health<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Response, ApiError> {
@@ -169,63 +211,5 @@ async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Re
         .into_response())
 }
 
-/// Refuses what another machine's name or another site's page has sent: without a sign-in these would be anybody's.
-async fn only_for_this_machine(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    if !host.is_some_and(is_this_machine) {
-        return ApiError::ForeignHost.into_response();
-    }
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !is_read && !is_own_request(headers) {
-        return ApiError::ForeignOrigin.into_response();
-    }
-    next.run(request).await
-}
-
-fn is_this_machine(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// A browser names the page's origin with every request that writes; a program names none.
-fn is_own_request(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(header::ORIGIN) else {
-        return headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
-    };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let authority = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
-    authority.is_some() && authority == host
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_names_are_this_machine() {
-        for own in ["localhost", "LOCALHOST:8650", "127.0.0.1:8650", "127.9.9.9", "[::1]:8650", "[::1]"] {
-            assert!(is_this_machine(own), "{own}");
-        }
-        for foreign in ["", "example.com", "localhost.example.com", "127.0.0.1.example.com", "10.0.0.1:8650", "[2001:db8::1]:80", "0.0.0.0"]
-        {
-            assert!(!is_this_machine(foreign), "{foreign}");
-        }
-    }
-
-    #[test]
-    fn a_foreign_page_may_not_write() {
-        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
-            pairs.iter().map(|(name, value)| (header::HeaderName::from_static(name), header::HeaderValue::from_static(value))).collect()
-        };
-        assert!(is_own_request(&headers(&[("host", "127.0.0.1:8650")])));
-        assert!(is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "http://127.0.0.1:8650")])));
-        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "http://127.0.0.1:9999")])));
-        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "https://evil.example")])));
-        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("origin", "null")])));
-        assert!(!is_own_request(&headers(&[("host", "127.0.0.1:8650"), ("sec-fetch-site", "cross-site")])));
-    }
-}
+mod tests;

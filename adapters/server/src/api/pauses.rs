@@ -9,12 +9,30 @@ use punctual_core::ids::InboxId;
 use punctual_driver::ports::{Catalog, Clock, PauseSet, PauseTarget, PauseView};
 use serde_json::{Value, json};
 
-use super::extract::{Body, Client, Named};
+use super::extract::{Asker, Body, Client, Named};
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::{APPLY_WAIT, Api, ApiError};
+use crate::identity::Role;
 
-pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Value>, ApiError> {
-    Ok(Json(json!({ "pauses": api.store.pauses().await?.iter().map(view).collect::<Vec<_>>() })))
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
+) -> Result<Json<Value>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
+    let mut pauses = Vec::new();
+    for pause in api.store.pauses().await? {
+        let is_seen = match &pause.target {
+            // It holds everybody's.
+            PauseTarget::All => true,
+            PauseTarget::Group(group) => sight.group(Some(group)),
+            PauseTarget::Task(task) => sight.task(task).await?,
+        };
+        if is_seen {
+            pauses.push(view(&pause));
+        }
+    }
+    Ok(Json(json!({ "pauses": pauses })))
 }
 
 macro_rules! handlers {

@@ -16,9 +16,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::extract::{Asked, Asker, Body, Client, Named};
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, views};
+use crate::identity::Role;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,12 +31,18 @@ pub(crate) struct Page {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(page): Asked<Page>,
 ) -> Result<Json<Value>, ApiError> {
     let limit = checked_limit(page.limit)?;
-    let (tasks, pauses) = (api.store.tasks(page.after.map(Arc::from), limit).await?, api.store.pauses().await?);
-    let next = (tasks.len() == limit).then(|| tasks.last().map(|last| last.name.to_string())).flatten();
-    Ok(Json(json!({ "tasks": tasks.iter().map(|view| views::task(view, &pauses, &api.zones)).collect::<Vec<_>>(), "next": next })))
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
+    let store = &*api.store;
+    let read = |after| async move { Ok(store.tasks(after, limit).await?) };
+    let name = |view: &TaskView| view.name.clone();
+    let (tasks, next) = sight.page(limit, page.after.map(Arc::from), read, name, |view| Some(view.name.clone())).await?;
+    let pauses = api.store.pauses().await?;
+    let tasks: Vec<_> = tasks.iter().map(|view| views::task(view, &pauses, &api.zones)).collect();
+    Ok(Json(json!({ "tasks": tasks, "next": next.as_deref() })))
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(

@@ -14,6 +14,7 @@ mod migrate;
 mod nodes;
 mod operator;
 mod output;
+mod reach;
 mod rehearse;
 mod remote;
 mod schema;
