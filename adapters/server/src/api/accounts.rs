@@ -226,6 +226,7 @@ pub(crate) async fn edit_user<S: Catalog + Accounts, C: Clock>(
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPassword {
+    #[serde(default)]
     password: String,
     /// The one until now; of one's own only.
     current: Option<String>,
