@@ -1,5 +1,6 @@
 //! The built binary as a real process on a database of its own: what a user gets, what goes wrong, and what is left after `kill -9`.
 
+mod accounts;
 mod breakers;
 mod chains;
 mod cluster;
