@@ -13,10 +13,11 @@ use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
 use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
-use punctual_worker::{BuiltIn, Options};
+use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use tokio::sync::{mpsc, watch};
 
 use super::Exit;
+use super::internal::InternalArgs;
 use super::output::Output;
 use super::reach::{self, ReachArgs};
 use crate::api::listener::{BoundedListener, Peer};
@@ -42,6 +43,8 @@ pub(crate) struct DevArgs {
     /// Attempts that run at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     slots: u32,
+    #[command(flatten)]
+    internal: InternalArgs,
     /// Print nothing about what happens
     #[arg(long)]
     quiet: bool,
@@ -105,7 +108,9 @@ impl DevArgs {
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
         let (commits, applied, trouble) = (feed.commits(), feed.applied(), feed.trouble());
-        let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
+        // What runs here is this machine's own.
+        let internal = self.internal.clone().or(InternalAddresses::loopback());
+        let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker, internal });
         let interrupts = super::interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.

@@ -12,6 +12,7 @@ mod context;
 mod cron;
 mod dev;
 mod import;
+mod internal;
 mod migrate;
 mod nodes;
 mod operator;
