@@ -178,17 +178,57 @@ mod tests {
     #[test]
     fn internal_addresses_are_told_from_public_ones() {
         for internal in [
-            "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "0.0.0.0", "0.1.2.3",
-            "100.64.0.1", "100.127.255.255", "192.0.0.170", "198.18.0.1", "198.19.255.255", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::",
-            "::1", "::7f00:1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1",
-            "64:ff9b::10.0.0.1", "64:ff9b:1::1", "2002:7f00:1::1", "2002:a00:1::", "2001:0:1::1",
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "0.1.2.3",
+            "100.64.0.1",
+            "100.127.255.255",
+            "192.0.0.170",
+            "198.18.0.1",
+            "198.19.255.255",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::7f00:1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::1",
+            "2002:a00:1::",
+            "2001:0:1::1",
         ] {
             assert!(!InternalAddresses::default().allow(internal.parse().unwrap()), "{internal}");
             assert!(InternalAddresses::all().allow(internal.parse().unwrap()), "{internal}");
         }
-        for public in ["1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "192.0.1.1", "198.17.0.1", "198.20.0.1", "2606:4700::1111",
-            "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:101:101::1", "2001:4860:4860::8888"]
-        {
+        for public in [
+            "1.1.1.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "100.63.0.1",
+            "100.128.0.1",
+            "192.0.1.1",
+            "198.17.0.1",
+            "198.20.0.1",
+            "2606:4700::1111",
+            "::ffff:1.1.1.1",
+            "64:ff9b::1.1.1.1",
+            "2002:101:101::1",
+            "2001:4860:4860::8888",
+        ] {
             assert!(InternalAddresses::default().allow(public.parse().unwrap()), "{public}");
         }
     }
@@ -200,7 +240,10 @@ mod tests {
         let allows = |address: &str| some.allow(address.parse().unwrap());
         assert!(allows("10.1.2.3") && allows("::ffff:10.1.2.3") && allows("192.168.0.7"));
         assert!(!allows("10.2.0.1") && !allows("192.168.0.8") && !allows("127.0.0.1"));
-        assert!(InternalAddresses::loopback().allow("127.0.0.1".parse().unwrap()) && InternalAddresses::loopback().allow("::1".parse().unwrap()));
+        assert!(
+            InternalAddresses::loopback().allow("127.0.0.1".parse().unwrap())
+                && InternalAddresses::loopback().allow("::1".parse().unwrap())
+        );
         assert_eq!(of("all"), Ok(InternalAddresses::all()));
         for bad in ["", "ALL", "10.0.0.0/33", "host"] {
             assert!(of(bad).is_err(), "{bad}");
@@ -210,9 +253,16 @@ mod tests {
     #[test]
     fn an_address_is_found_in_a_url_however_it_is_written() {
         let check = |url: &str| check_url(&InternalAddresses::default(), &Url::parse(url).unwrap()).is_err();
-        for internal in ["http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://017700000001/", "http://[::1]:80/", "http://[::ffff:7f00:1]/",
-            "http://user@10.0.0.1/", "http://127.1/"]
-        {
+        for internal in [
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://017700000001/",
+            "http://[::1]:80/",
+            "http://[::ffff:7f00:1]/",
+            "http://user@10.0.0.1/",
+            "http://127.1/",
+        ] {
             assert!(check(internal), "{internal}");
         }
         assert!(!check("http://1.1.1.1/") && !check("http://localhost/"), "names are looked at when they are looked up");

@@ -7,9 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use punctual_core::time::Millis;
-use punctual_driver::accounts::{
-    Accounts, Digest, NewToken, Token, TokenMade, User, UserChange, UserChanged, are_within, common,
-};
+use punctual_driver::accounts::{Accounts, Digest, NewToken, Token, TokenMade, User, UserChange, UserChanged, are_within, common};
 use punctual_driver::ports::{Actor, Catalog, Clock};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -11,6 +11,7 @@ use punctual_driver::ports::StoreError;
 use serde_json::json;
 
 use crate::identity::Role;
+use crate::sign_in::oidc::OidcError;
 
 /// A refusal.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,8 @@ pub(crate) enum ApiError {
     NoSuchToken { id: u64 },
     #[error("{owner:?} has {} tokens; revoke one that is not needed", punctual_driver::accounts::TOKENS_MAX)]
     TooManyTokens { owner: String },
+    #[error("signing in with the provider has failed: {0}")]
+    Oidc(#[from] OidcError),
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -204,6 +207,7 @@ impl ApiError {
             ApiError::NotByToken => "PUN-416",
             ApiError::NoSuchToken { .. } => "PUN-417",
             ApiError::TooManyTokens { .. } => "PUN-418",
+            ApiError::Oidc(_) => "PUN-424",
         }
     }
 
@@ -219,11 +223,16 @@ impl ApiError {
         match self {
             ApiError::NotSignedIn | ApiError::WrongPassword | ApiError::NoSuchTokenShown => StatusCode::UNAUTHORIZED,
             ApiError::TooManyTries { .. } => StatusCode::TOO_MANY_REQUESTS,
+            ApiError::Oidc(OidcError::NoRole) => StatusCode::FORBIDDEN,
+            ApiError::Oidc(OidcError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
+            ApiError::Oidc(_) => StatusCode::BAD_REQUEST,
             ApiError::Forbidden { .. } | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
             ApiError::LinkOver => StatusCode::GONE,
             ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
             ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
-            ApiError::NameTaken { .. } | ApiError::LastAdmin | ApiError::FirstNotAdmin | ApiError::TooManyTokens { .. } => StatusCode::CONFLICT,
+            ApiError::NameTaken { .. } | ApiError::LastAdmin | ApiError::FirstNotAdmin | ApiError::TooManyTokens { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::NoSuchPage
             | ApiError::NoSuchTask { .. }
             | ApiError::NoSuchInstance { .. }

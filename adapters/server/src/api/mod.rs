@@ -189,6 +189,8 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
         .on(Method::DELETE, "/api/v1/tokens/{token}", SignedIn, accounts::revoke_token::<S, C>)
         .get("/sign-in", Nothing, pages::sign_in_form::<S, C>)
         .post("/sign-in", Nothing, pages::sign_in::<S, C>)
+        .get("/sign-in/oidc", Nothing, pages::oidc::<S, C>)
+        .get("/sign-in/oidc/callback", Nothing, pages::oidc_callback::<S, C>)
         .post("/sign-out", SignedIn, pages::sign_out::<S, C>)
         .get("/first-run", Nothing, pages::first_run_form::<S, C>)
         .post("/first-run", Nothing, pages::first_run::<S, C>)

@@ -15,10 +15,7 @@ use super::sight::Sight;
 use super::{APPLY_WAIT, Api, ApiError};
 use crate::identity::Role;
 
-pub(crate) async fn list<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
-    Asker(identity): Asker,
-) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asker(identity): Asker) -> Result<Json<Value>, ApiError> {
     let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let mut pauses = Vec::new();
     for pause in api.store.pauses().await? {

@@ -34,6 +34,8 @@ use Takes::{A, Nothing, SignedIn};
 const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/health", Nothing),
     ("GET", "/sign-in", Nothing),
+    ("GET", "/sign-in/oidc", Nothing),
+    ("GET", "/sign-in/oidc/callback", Nothing),
     ("POST", "/sign-in", Nothing),
     ("POST", "/sign-out", SignedIn),
     ("GET", "/first-run", Nothing),
@@ -130,7 +132,7 @@ impl World {
         let (scheduler, _) = mpsc::channel(1);
         let signals = Arc::new(LocalSignals::new(scheduler.clone()));
         let (_, trouble) = watch::channel(None);
-        let access = Arc::new(Access::new(reach));
+        let access = Arc::new(Access::new(reach, None));
         let api = Api { store, clock, scheduler, signals, zones, applied: Applied::default(), trouble, access };
         World { router: router(api.clone()), api, _folder: folder }
     }
@@ -149,7 +151,8 @@ impl World {
     }
 
     async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &Value) -> (StatusCode, Value) {
-        let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1").header("content-type", "application/json");
+        let mut request =
+            Request::builder().method(method).uri(path).header("host", "127.0.0.1").header("content-type", "application/json");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -157,7 +160,10 @@ impl World {
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let status = response.status();
         let policy = response.headers()["content-security-policy"].to_str().unwrap();
-        assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert!(
+            policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
@@ -211,7 +217,8 @@ fn a_role_in_a_group_is_good_for_its_tasks_only() {
         world.token("root", &[(Role::Admin, None)]).await;
         let ann = world.token("ann", &[(Role::Operator, Some("a")), (Role::Viewer, Some("b"))]).await;
         for (method, path, takes) in TABLE.iter().filter(|(_, path, _)| path.contains("/tasks/{name}")) {
-            for (task, is_seen, acts) in [("in-a", true, true), ("in-b", true, false), ("in-none", false, false), ("nothing", false, false)] {
+            for (task, is_seen, acts) in [("in-a", true, true), ("in-b", true, false), ("in-none", false, false), ("nothing", false, false)]
+            {
                 if acts && *method != "GET" {
                     // It would be done; see the end-to-end tests.
                     continue;
@@ -346,7 +353,9 @@ fn a_token_does_no_more_than_its_owner() {
         assert_eq!(world.ask("PATCH", "/api/v1/users/ann", Some(&root), &json!({ "disabled": true })).await.0, 200);
         let (status, answer) = world.ask("GET", "/api/v1/me", Some(&ci), &json!({})).await;
         assert_eq!((status.as_u16(), &answer["code"]), (401, &json!("PUN-408")));
-        for bad in [json!({ "name": "" }), json!({ "name": "x", "expires_in_s": 0 }), json!({ "name": "x", "expires_in_s": 99_999_999_999_u64 })] {
+        for bad in
+            [json!({ "name": "" }), json!({ "name": "x", "expires_in_s": 0 }), json!({ "name": "x", "expires_in_s": 99_999_999_999_u64 })]
+        {
             assert_eq!(make(&root, bad.clone()).await.0, 400, "{bad}");
         }
     });

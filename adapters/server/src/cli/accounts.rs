@@ -9,17 +9,26 @@ use super::Exit;
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 use super::remote::{Printed, answer, pretty, table, text, user};
+use crate::identity::{Grant, Role};
 
 /// A role, in one group or everywhere: `operator`, `operator@billing`.
 #[derive(Clone, Debug)]
-struct GrantArg {
+pub(super) struct GrantArg {
     role: String,
     group: Option<String>,
 }
 
-fn grant(text: &str) -> Result<GrantArg, String> {
+impl GrantArg {
+    /// As it is checked.
+    pub(super) fn to_grant(&self) -> Grant {
+        let role = Role::from_name(&self.role).unwrap_or(Role::Viewer);
+        Grant { role, group: self.group.as_deref().map(Into::into) }
+    }
+}
+
+pub(super) fn grant(text: &str) -> Result<GrantArg, String> {
     let (role, group) = text.split_once('@').map_or((text, None), |(role, group)| (role, Some(group)));
-    let known = punctual_driver::accounts::Role::from_name(role).is_some();
+    let known = Role::from_name(role).is_some();
     if !known || group.is_some_and(str::is_empty) {
         return Err("write viewer, operator, editor or admin, and @GROUP behind it for one group of tasks only".to_owned());
     }

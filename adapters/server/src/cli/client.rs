@@ -81,6 +81,25 @@ fn user_agent() -> String {
     format!("punctual-cli/{} ({host})", env!("CARGO_PKG_VERSION"))
 }
 
+/// A client over TLS or not. A proxy from the environment would not find this machine, and a token is for one address: no redirects.
+pub(super) fn http(is_tls: bool) -> reqwest::Client {
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(user_agent())
+        .tls_backend_preconfigured(tls(is_tls))
+        .timeout(ANSWER_TIME_MAX)
+        .build();
+    http.expect("a client without options of the system's")
+}
+
+/// Whether nobody on the way reads or changes what goes there: over TLS, or within this machine.
+pub(super) fn is_safe(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "https" || (url.scheme() == "http" && is_here)
+}
+
 /// A client of one address.
 pub(crate) struct Client {
     api: String,
@@ -105,15 +124,7 @@ impl Client {
             Err(problem) => (context::Target::default(), Some(problem)),
         };
         let context::Target { api, token, plain_http } = target;
-        // A proxy from the environment would not find this machine, and a token is for one address: no redirects.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(user_agent())
-            .tls_backend_preconfigured(tls(api.starts_with("https:")))
-            .timeout(ANSWER_TIME_MAX)
-            .build();
-        let http = http.expect("a client without options of the system's");
+        let http = http(api.starts_with("https:"));
         Client { api: api.trim_end_matches('/').to_owned(), http, token, plain_http, problem, session: None }
     }
 
@@ -138,9 +149,7 @@ impl Client {
 
     /// Whether what opens the API may be sent there.
     fn may_be_told(&self, url: &reqwest::Url) -> bool {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        url.scheme() == "https" || is_here || self.plain_http
+        is_safe(url) || self.plain_http
     }
 
     pub(crate) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Exit;
 use super::internal::InternalArgs;
+use super::oidc::OidcArgs;
 use super::output::Output;
 use super::reach::{self, ReachArgs};
 use crate::api::listener::{BoundedListener, Peer};
@@ -27,6 +28,7 @@ use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
 use crate::sign_in::access::{Access, Reach};
+use crate::sign_in::oidc::Oidc;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DevArgs {
@@ -40,6 +42,8 @@ pub(crate) struct DevArgs {
     listen: SocketAddr,
     #[command(flatten)]
     reach: ReachArgs,
+    #[command(flatten)]
+    oidc: OidcArgs,
     /// Attempts that run at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     slots: u32,
@@ -59,8 +63,8 @@ const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl DevArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        let reach = match self.reach.of(self.listen) {
-            Ok(reach) => reach,
+        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+            Ok(both) => both,
             Err(refusal) => {
                 output.remark(refusal);
                 return Exit::Refused;
@@ -68,7 +72,7 @@ impl DevArgs {
         };
         let zones = Arc::new(Zones::load());
         match punctual_spec::file::read_file(&self.file, &zones) {
-            Ok(file) => super::block_on(self.serve(&file, zones, reach), output),
+            Ok(file) => super::block_on(self.serve(&file, zones, (reach, oidc)), output),
             Err(problems) => {
                 output.remark(problems);
                 Exit::Refused
@@ -76,7 +80,7 @@ impl DevArgs {
         }
     }
 
-    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, reach: Reach) -> anyhow::Result<Exit> {
+    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (reach, oidc): (Reach, Option<Oidc>)) -> anyhow::Result<Exit> {
         let said = if self.quiet { None } else { Some(Console::start()?) };
         let say = |text: &str| {
             if let Some(console) = &said {
@@ -116,7 +120,7 @@ impl DevArgs {
         // Who is told of the API may ask it for what the file says.
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits)).await;
         let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
-        let access = Arc::new(Access::new(reach));
+        let access = Arc::new(Access::new(reach, oidc));
         let first_run = reach::first_run_line(&access, &*store, &*clock, address).await?;
         let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), signals, zones, applied, trouble, access });
         let listener = BoundedListener::new(listener);

@@ -15,6 +15,7 @@ mod import;
 mod internal;
 mod migrate;
 mod nodes;
+mod oidc;
 mod operator;
 mod output;
 mod reach;

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::Exit;
+use super::oidc::OidcArgs;
 use super::output::Output;
 use super::reach::{self, ReachArgs};
 use crate::api::listener::{BoundedListener, Peer};
@@ -27,6 +28,7 @@ use crate::api::{self, Api};
 use crate::console::Console;
 use crate::feed::Feed;
 use crate::sign_in::access::{Access, Reach};
+use crate::sign_in::oidc::Oidc;
 use crate::{open, tokens};
 
 #[derive(clap::Args)]
@@ -48,6 +50,8 @@ pub(crate) struct ServerArgs {
     listen: SocketAddr,
     #[command(flatten)]
     reach: ReachArgs,
+    #[command(flatten)]
+    oidc: OidcArgs,
     /// Where workers connect; beyond loopback only with tokens
     #[arg(long, default_value = "127.0.0.1:8651", value_name = "ADDRESS")]
     listen_workers: SocketAddr,
@@ -113,17 +117,17 @@ impl Say {
 
 impl ServerArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        let reach = match self.reach.of(self.listen) {
-            Ok(reach) => reach,
+        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+            Ok(both) => both,
             Err(refusal) => {
                 output.remark(refusal);
                 return Exit::Refused;
             }
         };
-        super::block_on(self.serve(reach), output)
+        super::block_on(self.serve(reach, oidc), output)
     }
 
-    async fn serve(self, reach: Reach) -> anyhow::Result<Exit> {
+    async fn serve(self, reach: Reach, oidc: Option<Oidc>) -> anyhow::Result<Exit> {
         let say = Say(if self.quiet { None } else { Some(Console::start()?) });
         let mut interrupts = super::interrupts()?;
         let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
@@ -169,9 +173,10 @@ impl ServerArgs {
             let _ = workers_stop.await;
         }));
         let looking_after = tokio::spawn(look_after(store.clone(), told, self.keep_months, say.clone()));
-        let access = Arc::new(Access::new(reach));
+        let access = Arc::new(Access::new(reach, oidc));
         let first_run = reach::first_run_line(&access, &*store, &*clock, api_address).await?;
-        let api = Api { store: store.clone(), clock, signals, zones: zones.clone(), scheduler: scheduler.clone(), applied, trouble, access };
+        let api =
+            Api { store: store.clone(), clock, signals, zones: zones.clone(), scheduler: scheduler.clone(), applied, trouble, access };
         let service = api::router(api).into_make_service_with_connect_info::<Peer>();
         let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), service).await });
         say.line(format_args!(

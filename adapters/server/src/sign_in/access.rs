@@ -10,6 +10,7 @@ use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::accounts::{Accounts, Digest};
 use punctual_driver::ports::StoreError;
 
+use super::oidc::Oidc;
 use super::password::Passwords;
 use super::secret;
 use super::throttle::Throttle;
@@ -38,10 +39,12 @@ pub(crate) struct Access {
     has_users: AtomicBool,
     first_run: Mutex<Option<(Digest, Timestamp)>>,
     started: Instant,
+    /// The provider that people sign in with, where there is one.
+    pub(super) oidc: Option<Oidc>,
 }
 
 impl Access {
-    pub(crate) fn new(reach: Reach) -> Self {
+    pub(crate) fn new(reach: Reach, oidc: Option<Oidc>) -> Self {
         Access {
             reach,
             throttle: Throttle::new(),
@@ -50,12 +53,13 @@ impl Access {
             has_users: AtomicBool::new(false),
             first_run: Mutex::new(None),
             started: Instant::now(),
+            oidc,
         }
     }
 
-    /// Whether whoever asks has to sign in: from the first user on, and where others than this machine ask.
+    /// Whether whoever asks has to sign in: from the first user on, and where others than this machine ask, or people have accounts elsewhere.
     pub(crate) async fn must_sign_in(&self, store: &impl Accounts) -> Result<bool, StoreError> {
-        Ok(self.reach.is_beyond || self.has_users(store).await?)
+        Ok(self.reach.is_beyond || self.oidc.is_some() || self.has_users(store).await?)
     }
 
     /// Whether there is a user.
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_link_is_good_for_an_hour_and_until_it_is_used() {
-        let access = Access::new(Reach::default());
+        let access = Access::new(Reach::default(), None);
         assert!(!access.is_first_run("", Timestamp(0)));
         let key = access.begin_first_run(Timestamp(1_000));
         assert!(access.is_first_run(&key, Timestamp(1_000)) && access.is_first_run(&key, Timestamp(3_600_999)));

@@ -7,9 +7,29 @@ const SECURE_NAME: &str = "__Host-punctual";
 /// In the clear.
 const PLAIN_NAME: &str = "punctual";
 
+/// What a sign-in with the provider remembers, for as long as that may take.
+const PENDING_NAMES: [&str; 2] = ["punctual-oidc", "__Host-punctual-oidc"];
+const PENDING_SECONDS: u32 = 600;
+
 /// What the request's cookie says, where it has one. Over TLS one that came in the clear does not count: anybody on the way may have set it.
 pub(crate) fn of(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
-    let name = if is_secure { SECURE_NAME } else { PLAIN_NAME };
+    named(headers, if is_secure { SECURE_NAME } else { PLAIN_NAME })
+}
+
+/// What a sign-in with the provider remembers.
+pub(crate) fn pending(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
+    named(headers, PENDING_NAMES[usize::from(is_secure)])
+}
+
+/// The header that lets it remember something, or forget it. It has to come along when the provider leads back, so it is `Lax`.
+pub(crate) fn set_pending(text: Option<&str>, is_secure: bool) -> Option<HeaderValue> {
+    let (name, secure) = (PENDING_NAMES[usize::from(is_secure)], if is_secure { "; Secure" } else { "" });
+    let seconds = if text.is_some() { PENDING_SECONDS } else { 0 };
+    let text = text.unwrap_or_default();
+    HeaderValue::from_str(&format!("{name}={text}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")).ok()
+}
+
+fn named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
     let mut values = pairs.filter_map(|pair| pair.trim().split_once('=')).filter(|(key, _)| *key == name).map(|(_, value)| value);
     // Of two nobody knows which one is ours.

@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use punctual_driver::accounts::{Accounts, NewSession, UserChange, UserChanged};
 use punctual_driver::ports::{Actor, Catalog, Clock};
 
+use super::oidc::Known;
 use super::origin::Visitor;
 use super::{IDLE_TIME_MAX, SESSION_TIME_MAX, cookie, password, secret};
 use crate::api::extract::Client;
@@ -53,7 +54,8 @@ pub(crate) async fn check_password<S: Catalog + Accounts, C: Clock>(
     let access = &api.access;
     access.take_try(name, visitor.address).map_err(|wait| ApiError::TooManyTries { wait })?;
     let user = api.store.user(Arc::from(name)).await?.filter(|_| password.len() <= password::PASSWORD_BYTES_MAX);
-    let hash = user.as_ref().map(|user| user.password.clone());
+    // Users of the provider have none here.
+    let hash = user.as_ref().map(|user| user.password.clone()).filter(|hash| !hash.is_empty());
     let is_right = access.passwords.check(password, hash).await;
     match user.filter(|user| is_right && !user.is_disabled) {
         None => Err(ApiError::WrongPassword),
@@ -81,6 +83,32 @@ async fn begin<S: Catalog + Accounts, C: Clock>(
         // Disabled, or another password, since it was looked at.
         false => Err(ApiError::WrongPassword),
     }
+}
+
+/// Signs somebody in whom the provider knows: as the user of their name, who may what their groups may now.
+pub(crate) async fn known<S: Catalog + Accounts, C: Clock>(
+    api: &Api<S, C>,
+    known: Known,
+    headers: &HeaderMap,
+    (visitor, client): (&Visitor, &Client),
+) -> Result<Begun, ApiError> {
+    let Known { name, grants } = known;
+    let now = api.clock.now().wall;
+    let by = Actor { by: name.clone(), from: client.from.clone(), why: Some("groups at the provider".into()) };
+    let change = match api.store.user(name.clone()).await? {
+        None => Some(UserChange::Add { password: Arc::default(), grants, as_first: false }),
+        Some(user) if user.grants != grants => Some(UserChange::SetGrants(grants)),
+        Some(_) => None,
+    };
+    if let Some(change) = change {
+        match api.store.change_user(name.clone(), change, by, now).await? {
+            // Of two sign-ins at once the other one was first, with the same groups.
+            UserChanged::Done | UserChanged::NameTaken => {}
+            UserChanged::LastAdmin => return Err(ApiError::LastAdmin),
+            UserChanged::NoSuchUser | UserChanged::NotFirst => return Err(ApiError::WrongPassword),
+        }
+    }
+    begin(api, name, Arc::default(), headers, (visitor, client)).await
 }
 
 /// Makes the first user, who may everything, and signs them in. The link is good for that once.
@@ -116,7 +144,8 @@ const NAME_BYTES_MAX: usize = 100;
 /// Refuses what can't be a user's name or password.
 pub(crate) fn check_new(name: &str, password: &str) -> Result<(), ApiError> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._@+-".contains(character);
-    let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain);
+    let is_name =
+        name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain);
     if !is_name || [super::LOCAL, "api"].contains(&name) {
         let problem = format!(
             "{name:?} can't be a user's name: it has 1 to {NAME_BYTES_MAX} letters, digits and . _ @ + -, begins with a letter or a digit, and is not \

@@ -11,6 +11,7 @@ pub(crate) mod access;
 mod cookie;
 pub(crate) mod flow;
 pub(crate) mod headers;
+pub(crate) mod oidc;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod password;
@@ -33,7 +34,7 @@ use crate::identity::{Grant, Identity, Role};
 use origin::Visitor;
 
 /// Addresses that are for all.
-pub(crate) const PUBLIC: [&str; 4] = ["/health", "/sign-in", "/first-run", "/api/v1/sign-in"];
+pub(crate) const PUBLIC: [&str; 6] = ["/health", "/sign-in", "/sign-in/oidc", oidc::CALLBACK, "/first-run", "/api/v1/sign-in"];
 /// Assets of pages are for all as well: the page to sign in has some.
 const PUBLIC_ASSETS: &str = "/assets/";
 /// Who asks where nobody signs in.

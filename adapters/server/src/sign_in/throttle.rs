@@ -141,7 +141,8 @@ mod tests {
         let tries = (0..1_000).filter(|number| throttle.take(&format!("user {number}"), address("10.0.0.1"), at(0)).is_ok()).count();
         assert_eq!(tries, 40);
         assert_eq!(throttle.take("another", address("10.0.0.2"), at(0)), Ok(()));
-        let of_network = (0..1_000).filter(|number| throttle.take(&format!("v6 {number}"), address(&format!("2001:db8::{number:x}")), at(0)).is_ok());
+        let of_network =
+            (0..1_000).filter(|number| throttle.take(&format!("v6 {number}"), address(&format!("2001:db8::{number:x}")), at(0)).is_ok());
         assert_eq!(of_network.count(), 40);
         // A mapped address is the one that it stands for.
         assert!(throttle.take("mapped", address("::ffff:10.0.0.1"), at(0)).is_err());

@@ -16,7 +16,8 @@ tasks:
 const PASSWORD: &str = "correct horse battery";
 
 fn call(dev: &Dev, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
-    let headers: Vec<_> = [("content-type", "application/json"), ("user-agent", "e2e/1")].into_iter().chain(headers.iter().copied()).collect();
+    let headers: Vec<_> =
+        [("content-type", "application/json"), ("user-agent", "e2e/1")].into_iter().chain(headers.iter().copied()).collect();
     let body = if body.is_null() { String::new() } else { body.to_string() };
     request(dev.address(), method, path, &headers, body.as_bytes())
 }
@@ -147,7 +148,9 @@ fn forged_and_replayed_requests_are_refused() {
     for fields in ["", "csrf=", "reason=x", &format!("csrf={}", other.csrf)] {
         form(&dev, "/sign-out", &cookie_only, fields).check_refusal(403, "PUN-407");
     }
-    for foreign in [("origin", "https://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site")] {
+    for foreign in
+        [("origin", "https://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site")]
+    {
         let [cookie, csrf] = root.headers();
         pause(&[cookie, csrf, foreign]).check_refusal(403, "PUN-308");
         let sign_in = json!({ "name": "root", "password": PASSWORD });
@@ -172,7 +175,8 @@ fn a_session_has_a_new_id_and_ends_with_the_password() {
     let folder = Folder::with(FILE);
     let (dev, root) = with_root(&folder);
     // An id that somebody else has chosen, or that was there before, is not taken over.
-    let planted = call(&dev, "POST", "/api/v1/sign-in", &[("cookie", "punctual=0123456789abcdef")], &json!({ "name": "root", "password": PASSWORD }));
+    let planted =
+        call(&dev, "POST", "/api/v1/sign-in", &[("cookie", "punctual=0123456789abcdef")], &json!({ "name": "root", "password": PASSWORD }));
     assert!(!cookie(&planted).contains("0123456789abcdef"));
     let again = Session::begin(&dev, "root", &[("cookie", &root.cookie)]);
     assert!(again.cookie != root.cookie && again.is_open(&dev) && !root.is_open(&dev), "the one before it has ended");
@@ -208,7 +212,10 @@ fn who_guesses_is_slowed_down_and_learns_nothing() {
     }
     let slowed = try_as("root", PASSWORD, "198.51.100.99");
     slowed.check_refusal(429, "PUN-405");
-    assert!(header(&slowed, "retry-after").and_then(|wait| wait.parse::<u64>().ok()).is_some_and(|wait| (1..=15).contains(&wait)), "{slowed:?}");
+    assert!(
+        header(&slowed, "retry-after").and_then(|wait| wait.parse::<u64>().ok()).is_some_and(|wait| (1..=15).contains(&wait)),
+        "{slowed:?}"
+    );
     // A name that nobody has is slowed down as well, and others are not.
     let tries = (0..12).map(|_| try_as("nobody", "x", "203.0.113.1").status).collect::<Vec<_>>();
     assert_eq!((tries[0], tries[11]), (401, 429), "{tries:?}");

@@ -7,6 +7,7 @@ mod cluster;
 mod dev;
 mod kill9;
 mod limits;
+mod oidc;
 mod parts;
 mod people;
 mod support;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::accounts::{
-    Accounts, Digest, Grant, NewSession, NewToken, SESSIONS_MAX, Session as SignedIn, TOKENS_MAX, Token, TokenMade, User, UserChange, UserChanged,
+    Accounts, Digest, Grant, NewSession, NewToken, SESSIONS_MAX, Session as SignedIn, TOKENS_MAX, Token, TokenMade, User, UserChange,
+    UserChanged,
 };
 use punctual_driver::ports::{Actor, AuditAction, StoreError};
 use sqlx::Row;
@@ -181,13 +182,7 @@ pub(crate) async fn make_token(session: &mut Session, new: &NewToken, by: &Actor
 }
 
 /// Ends a token, in the transaction that was begun.
-pub(crate) async fn revoke_token(
-    session: &mut Session,
-    id: u64,
-    owner: Option<&str>,
-    by: &Actor,
-    now_sql: &str,
-) -> Result<bool, Failure> {
+pub(crate) async fn revoke_token(session: &mut Session, id: u64, owner: Option<&str>, by: &Actor, now_sql: &str) -> Result<bool, Failure> {
     session.rows(TAKE_TURN.to_owned()).await?;
     let found = session.rows(format!("SELECT {TOKEN_COLUMNS} FROM api_tokens t WHERE t.id = {id}")).await?;
     let found = found.first().map(|row| token(row, 0)).transpose()?;

@@ -167,12 +167,9 @@ pub(crate) fn make_token(connection: &Connection, new: &NewToken, by: &Actor, no
         if one(connection, &new.owner)?.is_none() {
             return Ok(TokenMade::NoSuchUser);
         }
-        connection
-            .prepare_cached("DELETE FROM api_tokens WHERE owner = ?1 AND expires_at <= ?2")?
-            .execute(params![&*new.owner, now.0])?;
-        let count: u32 = connection
-            .prepare_cached("SELECT count(*) FROM api_tokens WHERE owner = ?1")?
-            .query_row([&*new.owner], |row| row.get(0))?;
+        connection.prepare_cached("DELETE FROM api_tokens WHERE owner = ?1 AND expires_at <= ?2")?.execute(params![&*new.owner, now.0])?;
+        let count: u32 =
+            connection.prepare_cached("SELECT count(*) FROM api_tokens WHERE owner = ?1")?.query_row([&*new.owner], |row| row.get(0))?;
         if count as usize >= TOKENS_MAX {
             return Ok(TokenMade::TooMany);
         }
@@ -245,7 +242,9 @@ pub(crate) fn begin_session(
         let ends_at = now.saturating_add(new.lasts);
         let expires_at = now.saturating_add(new.idle_max).min(ends_at);
         connection
-            .prepare_cached("INSERT INTO sessions (digest, owner, created_at, seen_at, expires_at, ends_at) VALUES (?1, ?2, ?3, ?3, ?4, ?5)")?
+            .prepare_cached(
+                "INSERT INTO sessions (digest, owner, created_at, seen_at, expires_at, ends_at) VALUES (?1, ?2, ?3, ?3, ?4, ?5)",
+            )?
             .execute(params![&new.digest[..], &*new.user, now.0, expires_at.0, ends_at.0])?;
         on_record(connection, now, by, AuditAction::SignIn, &new.user)?;
         Ok(true)
