@@ -5,6 +5,7 @@
 //!
 //! `tokio::select!` is always `biased;` here, and nothing iterates over a hash map: a run is the same for the same input.
 
+pub mod accounts;
 pub mod alarm;
 pub mod clock;
 pub mod editing;

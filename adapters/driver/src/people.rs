@@ -65,11 +65,27 @@ pub enum AuditAction {
     Backfill,
     /// A backfill was ended.
     CancelBackfill,
+    /// A user was added.
+    AddUser,
+    /// A user may do something else, or was disabled or enabled.
+    ChangeUser,
+    /// A password was set.
+    SetPassword,
+    /// A user was removed.
+    RemoveUser,
+    /// A token was made.
+    MakeToken,
+    /// A token was revoked.
+    RevokeToken,
+    /// Somebody has signed in.
+    SignIn,
+    /// Somebody has signed out.
+    SignOut,
 }
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [AuditAction; 16] = [
+    pub const ALL: [AuditAction; 24] = [
         AuditAction::Create,
         AuditAction::Change,
         AuditAction::Remove,
@@ -86,6 +102,14 @@ impl AuditAction {
         AuditAction::MarkNode,
         AuditAction::Backfill,
         AuditAction::CancelBackfill,
+        AuditAction::AddUser,
+        AuditAction::ChangeUser,
+        AuditAction::SetPassword,
+        AuditAction::RemoveUser,
+        AuditAction::MakeToken,
+        AuditAction::RevokeToken,
+        AuditAction::SignIn,
+        AuditAction::SignOut,
     ];
 
     /// Its name, the same in API, CLI and console.
@@ -107,6 +131,14 @@ impl AuditAction {
             AuditAction::MarkNode => "mark_node",
             AuditAction::Backfill => "backfill",
             AuditAction::CancelBackfill => "cancel_backfill",
+            AuditAction::AddUser => "add_user",
+            AuditAction::ChangeUser => "change_user",
+            AuditAction::SetPassword => "set_password",
+            AuditAction::RemoveUser => "remove_user",
+            AuditAction::MakeToken => "make_token",
+            AuditAction::RevokeToken => "revoke_token",
+            AuditAction::SignIn => "sign_in",
+            AuditAction::SignOut => "sign_out",
         }
     }
 }

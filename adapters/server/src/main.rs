@@ -8,7 +8,9 @@ mod console;
 mod embedded;
 mod events;
 mod feed;
+mod identity;
 mod open;
+mod sign_in;
 mod tokens;
 
 fn main() -> std::process::ExitCode {

@@ -16,6 +16,7 @@ use punctual_core::pause::PauseScope;
 use punctual_core::rate::RateLimit;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
+use punctual_driver::accounts::{Grant, Role};
 
 use crate::codes::Coded;
 
@@ -829,6 +830,35 @@ pub(crate) fn rerun(task: TaskId, bytes: &[u8]) -> Result<Rerun, Malformed> {
     }
     reader.end()?;
     Ok(Rerun { instance, task, fire_time, ordinal, run, hops, payload, key, reason, shards, from })
+}
+
+/// Packs what somebody may do.
+pub(crate) fn pack_grants(grants: &[Grant]) -> Vec<u8> {
+    let mut out = vec![LAYOUT];
+    put_number(&mut out, grants.len() as u64);
+    for grant in grants {
+        out.push(grant.role.code());
+        out.push(u8::from(grant.group.is_some()));
+        if let Some(group) = &grant.group {
+            put_text(&mut out, group);
+        }
+    }
+    out
+}
+
+/// What [`pack_grants`] has packed.
+pub(crate) fn grants(bytes: &[u8]) -> Result<Arc<[Grant]>, Malformed> {
+    let mut reader = Reader(bytes);
+    reader.layout()?;
+    let count = reader.count()?;
+    let mut grants = Vec::with_capacity(count);
+    for _ in 0..count {
+        let role = Role::from_code(reader.byte()?).ok_or(Malformed("a role is unknown"))?;
+        let group = if reader.byte()? == 0 { None } else { Some(Arc::from(reader.text()?)) };
+        grants.push(Grant { role, group });
+    }
+    reader.end()?;
+    Ok(grants.into())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use punctual_core::definition::ChainOn;
 use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, MapPhase, Origin, State};
 use punctual_core::occurrence::Outcome;
+use punctual_driver::accounts::Role;
 use punctual_driver::ports::AuditAction;
 
 /// A closed set of values with a number each.
@@ -138,7 +139,17 @@ coded!(AuditAction {
     MarkNode = 13,
     Backfill = 14,
     CancelBackfill = 15,
+    AddUser = 40,
+    ChangeUser = 41,
+    SetPassword = 42,
+    RemoveUser = 43,
+    MakeToken = 44,
+    RevokeToken = 45,
+    SignIn = 46,
+    SignOut = 47,
 });
+
+coded!(Role { Viewer = 0, Operator = 1, Editor = 2, Admin = 3 });
 
 /// The first state code that is terminal.
 pub(crate) const LIVE_STATES_END: u8 = 5;
@@ -167,6 +178,9 @@ mod tests {
         }
         for action in AuditAction::ALL {
             assert_eq!(AuditAction::from_code(action.code()), Some(action));
+        }
+        for role in Role::ALL {
+            assert_eq!(Role::from_code(role.code()), Some(role));
         }
         for mark in NodeMark::ALL {
             assert_eq!(NodeMark::from_code(mark.code()), Some(mark));

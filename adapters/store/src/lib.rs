@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use punctual_core::definition::TaskDefinition;
 
+mod accounts;
 mod audit;
 mod codec;
 mod codes;

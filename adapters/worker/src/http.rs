@@ -11,7 +11,8 @@
 //!   author knows.
 //! - No answer, or one that breaks off: failed, with the reason. The call may have had its effect, so the server should go by the
 //!   `Idempotency-Key`.
-//! - A call that can't be made at all, such as one with a malformed URL: failed for good.
+//! - A call that can't be made at all, such as one with a malformed URL, or to an internal address that this worker does not call
+//!   ([`InternalAddresses`]): failed for good.
 //!
 //! An answer that is no success may say in `Retry-After` how long to wait, in seconds or until when: the next attempt waits that long at
 //! least. The answer's `Date` tells what time it is there, so that clocks which differ make no difference.
@@ -35,6 +36,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Request, Response, Url};
 use tokio::sync::{OnceCell, watch};
 
+use crate::internal::{self, Guarded, InternalAddresses, Lookup, Refused};
 use crate::output::Capture;
 use crate::{failed, failed_for_good, http_date, items};
 
@@ -44,9 +46,23 @@ pub const REDIRECTS_MAX: usize = 10;
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The clients, made at the first call: reading the root certificates takes a while.
-#[derive(Debug, Default)]
 pub(crate) struct HttpWorld {
     clients: OnceCell<Clients>,
+    internal: InternalAddresses,
+    lookup: Lookup,
+}
+
+impl std::fmt::Debug for HttpWorld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpWorld").field("internal", &self.internal).finish_non_exhaustive()
+    }
+}
+
+impl HttpWorld {
+    /// One whose calls go to public addresses, and to these.
+    pub(crate) fn new(internal: InternalAddresses) -> Self {
+        HttpWorld { clients: OnceCell::new(), internal, lookup: internal::by_system() }
+    }
 }
 
 #[derive(Debug)]
@@ -57,7 +73,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn new() -> Result<Clients, Box<dyn Error + Send + Sync>> {
+    fn new(internal: &InternalAddresses, lookup: Lookup) -> Result<Clients, Box<dyn Error + Send + Sync>> {
         let mut roots = rustls::RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
         let (known, unusable) = roots.add_parsable_certificates(found.certs);
@@ -69,10 +85,12 @@ impl Clients {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        let resolver = Arc::new(Guarded { allowed: internal.clone(), lookup });
         let client = |redirects: Redirects| {
             Client::builder()
+                .dns_resolver(resolver.clone())
                 .tls_backend_preconfigured(tls.clone())
-                .redirect(policy(redirects))
+                .redirect(policy(redirects, internal.clone()))
                 .no_proxy()
                 .referer(false)
                 .pool_max_idle_per_host(0)
@@ -83,18 +101,20 @@ impl Clients {
     }
 }
 
-fn policy(redirects: Redirects) -> Policy {
-    match redirects {
-        Redirects::None => Policy::none(),
-        Redirects::Any => Policy::limited(REDIRECTS_MAX),
-        Redirects::SameOrigin => Policy::custom(|attempt| {
-            if attempt.previous().last().is_none_or(|previous| previous.origin() != attempt.url().origin()) {
-                attempt.stop()
-            } else {
-                Policy::limited(REDIRECTS_MAX).redirect(attempt)
-            }
-        }),
+fn policy(redirects: Redirects, internal: InternalAddresses) -> Policy {
+    if redirects == Redirects::None {
+        return Policy::none();
     }
+    Policy::custom(move |attempt| {
+        let is_elsewhere = attempt.previous().last().is_none_or(|previous| previous.origin() != attempt.url().origin());
+        if redirects == Redirects::SameOrigin && is_elsewhere {
+            return attempt.stop();
+        }
+        match internal::check_url(&internal, attempt.url()) {
+            Ok(()) => Policy::limited(REDIRECTS_MAX).redirect(attempt),
+            Err(refused) => attempt.error(refused),
+        }
+    })
 }
 
 /// Runs one attempt.
@@ -135,7 +155,8 @@ async fn call(world: &HttpWorld, assignment: &Assignment) -> Ended {
         Ok(config) => config,
         Err(error) => return failed_for_good(format!("the configuration of the call can't be read: {error}. Correct the task")),
     };
-    let make = || async { tokio::task::spawn_blocking(Clients::new).await? };
+    let (internal, lookup) = (world.internal.clone(), world.lookup.clone());
+    let make = || async move { tokio::task::spawn_blocking(move || Clients::new(&internal, lookup)).await? };
     let clients = match world.clients.get_or_try_init(make).await {
         Ok(clients) => clients,
         Err(error) => return failed(format!("the HTTP client could not be made: {error}")),
@@ -149,13 +170,20 @@ async fn call(world: &HttpWorld, assignment: &Assignment) -> Ended {
         Ok(prepared) => prepared,
         Err(reason) => return failed_for_good(format!("{reason}. Correct the task")),
     };
+    if let Err(refused) = internal::check_url(&world.internal, request.url()) {
+        return failed_for_good(refused.to_string());
+    }
     let target = origin(request.url());
     match client.execute(request).await {
         Ok(response) => {
             let succeeded = successes.iter().any(|range| range.contains(&response.status().as_u16()));
             take_in(response, succeeded).await
         }
-        Err(error) => failed(explain(&error, &target)),
+        // Nothing is found out about what is there: nobody was asked.
+        Err(error) => match Refused::behind(&error) {
+            Some(refused) => failed_for_good(refused.to_string()),
+            None => failed(explain(&error, &target)),
+        },
     }
 }
 
@@ -320,4 +348,140 @@ fn root_cause(error: &reqwest::Error) -> String {
         cause = deeper;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use punctual_core::definition::{Handler, TimeoutPolicy};
+    use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
+    use punctual_core::time::Timestamp;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn assignment(url: &str, redirects: &str) -> Assignment {
+        let config = serde_json::json!({ "url": url, "redirects": redirects }).to_string();
+        Assignment {
+            instance: InstanceId(42),
+            attempt: 1,
+            fence: Fence(7),
+            task: TaskId(5),
+            task_name: "x".into(),
+            version: Version(1),
+            fire_time: Timestamp(0),
+            ordinal: 0,
+            run: 1,
+            shard: None,
+            map: None,
+            node: None,
+            handler: Handler { name: "http".into(), config: config.into() },
+            payload: None,
+            timeout: TimeoutPolicy::default(),
+        }
+    }
+
+    /// A server that answers with this, and counts its connections.
+    async fn server(answer: String) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let counted = count.clone();
+        tokio::spawn(async move {
+            while let Ok((mut connection, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let mut bytes = [0; 4_096];
+                let _ = connection.read(&mut bytes).await;
+                let _ = connection.write_all(answer.as_bytes()).await;
+            }
+        });
+        (address, count)
+    }
+
+    fn well() -> String {
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()
+    }
+
+    fn to(location: &str) -> String {
+        format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")
+    }
+
+    /// A name that says something else each time it is looked up, and how often it was.
+    fn changing(answers: &[&[&str]]) -> (Lookup, Arc<AtomicUsize>) {
+        let answers: Vec<Vec<SocketAddr>> =
+            answers.iter().map(|answer| answer.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect()).collect();
+        let count = Arc::new(AtomicUsize::new(0));
+        let (counted, answers) = (count.clone(), Mutex::new(answers.into_iter()));
+        let lookup: Lookup = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let answer = answers.lock().unwrap().next().unwrap_or_default();
+            Box::pin(async move { Ok(answer) })
+        });
+        (lookup, count)
+    }
+
+    async fn called(internal: &str, lookup: Lookup, url: &str, redirects: &str) -> Ended {
+        let internal = if internal.is_empty() { InternalAddresses::default() } else { internal.parse().unwrap() };
+        let world = HttpWorld { lookup, ..HttpWorld::new(internal) };
+        let (_stop, stopped) = watch::channel(Stop::No);
+        run(&world, &assignment(url, redirects), stopped).await
+    }
+
+    fn is_refused(ended: &Ended) -> bool {
+        ended.end == End::FailedForGood && ended.detail.as_deref().is_some_and(|detail| detail.starts_with("PUN-422: "))
+    }
+
+    #[tokio::test]
+    async fn what_was_looked_at_is_what_is_connected_to() {
+        let (address, count) = server(well()).await;
+        let url = format!("http://rebinding.example:{}/", address.port());
+        // Allowed when it is looked at, and another address the next moment, which nobody asks for.
+        let (lookup, asked) = changing(&[&["127.0.0.1"], &["10.0.0.1"]]);
+        let ended = called("127.0.0.1", lookup, &url, "none").await;
+        assert_eq!((ended.end, ended.code, count.load(Ordering::SeqCst)), (End::Succeeded, Some(200), 1), "{:?}", ended.detail);
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // Among several the internal ones are left out.
+        let (lookup, _) = changing(&[&["10.0.0.1", "127.0.0.1", "::1"]]);
+        let ended = called("127.0.0.1", lookup, &url, "none").await;
+        assert_eq!((ended.end, count.load(Ordering::SeqCst)), (End::Succeeded, 2), "{:?}", ended.detail);
+    }
+
+    #[tokio::test]
+    async fn internal_addresses_are_not_even_connected_to() {
+        let (address, count) = server(well()).await;
+        let port = address.port();
+        let (lookup, _) = changing(&[&["127.0.0.1"]]);
+        assert!(is_refused(&called("", lookup, &format!("http://rebinding.example:{port}/"), "none").await));
+        for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "localhost"] {
+            let ended = called("", internal::by_system(), &format!("http://{host}:{port}/"), "none").await;
+            assert!(is_refused(&ended), "{host}: {:?}", ended.detail);
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        let ended = called("127.0.0.0/8", internal::by_system(), &format!("http://127.0.0.1:{port}/"), "none").await;
+        assert_eq!((ended.end, count.load(Ordering::SeqCst)), (End::Succeeded, 1), "{:?}", ended.detail);
+    }
+
+    #[tokio::test]
+    async fn a_redirect_leads_to_no_internal_address() {
+        let (secret, count) = server(well()).await;
+        for target in [format!("http://127.0.0.1:{}/", secret.port()), format!("http://inside.example:{}/", secret.port())] {
+            // The first server is at an address that is allowed, the second one is not.
+            let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
+            let (port, answer) = (listener.local_addr().unwrap().port(), to(&target));
+            tokio::spawn(async move {
+                while let Ok((mut connection, _)) = listener.accept().await {
+                    let mut bytes = [0; 4_096];
+                    let _ = connection.read(&mut bytes).await;
+                    let _ = connection.write_all(answer.as_bytes()).await;
+                }
+            });
+            let (lookup, _) = changing(&[&["127.0.0.2"], &["127.0.0.1"]]);
+            let ended = called("127.0.0.2", lookup, &format!("http://outside.example:{port}/"), "any").await;
+            assert!(is_refused(&ended), "{target}: {:?}", ended.detail);
+        }
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+    }
 }

@@ -17,7 +17,7 @@
 //! | --- | --- | --- |
 //! | succeeded | the exit code is one of `success_codes` | the status is one of `success_statuses` |
 //! | failed | another exit code; a signal that nobody here sent; not started because the machine is short of something | another status; no answer, or half of one |
-//! | failed for good | not to be started: no such program, user or working directory, not executable, commands not allowed, configuration not readable | malformed URL, header or configuration |
+//! | failed for good | not to be started: no such program, user or working directory, not executable, commands not allowed, configuration not readable | malformed URL, header or configuration; an internal address that is not allowed |
 //! | cancelled | asked to end, and then ended with no success | asked to end: the call is broken off at once |
 //!
 //! The code is the program's exit code or the answer's status. A program that a signal killed has no exit code, and the report has none
@@ -41,6 +41,7 @@ mod command;
 mod handler;
 mod http;
 mod http_date;
+mod internal;
 mod items;
 mod noop;
 #[cfg(any(feature = "once-mysql", feature = "once-postgres", feature = "once-redis", feature = "once-sqlite"))]
@@ -68,6 +69,7 @@ use tokio::sync::watch;
 
 pub use handler::HandlerError;
 pub use http::{CONNECT_TIME_MAX, REDIRECTS_MAX};
+pub use internal::InternalAddresses;
 pub use orphans::{Orphan, end_orphans};
 pub use output::cut_detail;
 pub use punctual_core::protocol::Shard;
@@ -84,6 +86,8 @@ pub struct Options {
     /// Stands in the environment of every command, for [`end_orphans`] to find it by. The same for each life of this worker and for no
     /// other worker on this machine, such as the path of its database.
     pub marker: String,
+    /// Which internal addresses HTTP calls may go to.
+    pub internal: InternalAddresses,
 }
 
 /// Runs the built-in handlers: `command` where allowed, `http` and `noop`.
@@ -103,7 +107,7 @@ impl BuiltIn {
     /// Makes one. It starts nothing.
     pub fn new(options: &Options) -> Self {
         let command = options.allow_commands.then(|| command::CommandWorld::new(&options.worker.0, &options.marker));
-        BuiltIn { world: Arc::new(World { command, http: http::HttpWorld::default() }) }
+        BuiltIn { world: Arc::new(World { command, http: http::HttpWorld::new(options.internal.clone()) }) }
     }
 }
 

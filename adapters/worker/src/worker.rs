@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::handler::{self, Erased};
-use crate::{BuiltIn, HandlerError, Options, TaskContext};
+use crate::{BuiltIn, HandlerError, InternalAddresses, Options, TaskContext};
 
 /// How many attempts a worker runs at once that doesn't say.
 const SLOTS_DEFAULT: u32 = 16;
@@ -73,6 +73,7 @@ pub struct Builder {
     taken: Option<String>,
     allow_commands: bool,
     allow_http: bool,
+    internal: InternalAddresses,
 }
 
 impl Builder {
@@ -165,6 +166,12 @@ impl Builder {
         self
     }
 
+    /// Which internal addresses HTTP calls may go to: of this machine, of private networks and the like. None where it isn't said.
+    pub fn internal_addresses(mut self, allowed: InternalAddresses) -> Self {
+        self.internal = allowed;
+        self
+    }
+
     /// Checks all of it. Nothing is started yet.
     ///
     /// # Errors
@@ -191,7 +198,8 @@ impl Builder {
         let (node, _inbound) = mpsc::channel(1);
         drop(dial(self.client.clone(), node)?);
         let worker = WorkerId(Arc::from(name));
-        let options = Options { allow_commands: self.allow_commands, worker: worker.clone(), marker: worker.0.to_string() };
+        let (allow_commands, marker) = (self.allow_commands, worker.0.to_string());
+        let options = Options { allow_commands, worker: worker.clone(), marker, internal: self.internal };
         let built_in = (self.allow_commands || self.allow_http).then(|| BuiltIn::new(&options));
         let handlers = Handlers { own: self.handlers, built_in, allow_http: self.allow_http };
         Ok(Worker { client: self.client, worker, slots, traits, handlers: Arc::new(handlers) })

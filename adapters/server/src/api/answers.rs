@@ -14,6 +14,7 @@ use rustc_hash::FxHashSet;
 use sha2::{Digest, Sha256};
 
 use super::{Api, ApiError, BODY_BYTES_MAX, sources};
+use crate::identity::Identity;
 
 const KEY: &str = "idempotency-key";
 /// Says of an answer that it was given before.
@@ -78,6 +79,9 @@ async fn keyed<S: Catalog, C: Clock>(api: &Api<S, C>, request: Request, next: Ne
     let IdempotencyKey(Some(key)) = IdempotencyKey::from_request_parts(&mut parts, &()).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
+    // A key is its caller's own: nobody is answered what somebody else was.
+    let caller = parts.extensions.get::<Identity>().map_or("", |identity| &*identity.name);
+    let key: Arc<str> = Arc::from(format!("{caller}\n{key}"));
     let is_source = parts.uri.path().starts_with("/api/v1/sources/");
     let body = axum::body::to_bytes(body, if is_source { sources::BODY_BYTES_MAX } else { BODY_BYTES_MAX });
     let body = body.await.map_err(|_| ApiError::TooLarge)?;

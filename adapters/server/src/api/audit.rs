@@ -8,10 +8,12 @@ use punctual_driver::ports::{AuditFilter, AuditView, Catalog, Clock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, behind};
-use super::instances::parse_id;
+use super::extract::{Asked, Asker, behind};
+use super::instances::{check_task, parse_id};
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
+use crate::identity::Role;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -55,22 +57,21 @@ struct AuditShown {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<AuditPage>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     let before = behind(filter.after, filter.before)?;
     if before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(ApiError::BadRequest { field: "after", problem: "is not the `next` of a page".to_owned() });
     }
     let instance = filter.instance.map(|id| parse_id(&id)).transpose()?;
-    if let Some(name) = &filter.task
-        && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
-    {
-        return Err(ApiError::NoSuchTask { name: name.clone() });
-    }
+    check_task(&api, &mut sight, filter.task.as_deref()).await?;
     let filter = AuditFilter { task: filter.task.map(Arc::from), instance, before, limit };
-    let found = api.store.audit(filter).await?;
-    let next = (found.len() == limit).then(|| found.last().map(|last| last.id)).flatten();
+    let (store, filter) = (&*api.store, &filter);
+    let read = |before| async move { Ok(store.audit(AuditFilter { before, ..filter.clone() }).await?) };
+    let (found, next) = sight.page(limit, filter.before, read, |audit: &AuditView| audit.id, |audit| audit.task.clone()).await?;
     Ok(Json(AuditPage { audit: found.iter().map(view).collect(), next }))
 }
 

@@ -228,7 +228,7 @@ pub(crate) async fn ask<S: Catalog, C: Clock>(
     Ok(Done(StatusCode::ACCEPTED, Json(BackfillSaid::Does(Does { backfill, passed_over }))))
 }
 
-async fn find<S: Catalog, C: Clock>(
+pub(crate) async fn find<S: Catalog, C: Clock>(
     api: &Api<S, C>,
     task: Option<punctual_core::ids::TaskId>,
     id: InboxId,

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use punctual_core::limits;
-use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, Discarded, InstanceView, Rerunning, Submitted};
+use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, Discarded, InstanceCursor, InstanceView, Rerunning, Submitted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, behind, check_length};
-use super::instances::{cursor, find, parse_cursor};
+use super::extract::{Asked, Asker, Body, Client, behind, check_length};
+use super::instances::{check_task, cursor, find, parse_cursor};
 use super::reruns::Reason;
+use super::rules::may_on_task;
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, PAGE_MAX, views};
+use crate::identity::{Identity, Role};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,15 +71,29 @@ struct Refusal {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<DeadLetters>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
-    check_task(&api, filter.task.as_deref()).await?;
+    check_task(&api, &mut sight, filter.task.as_deref()).await?;
     let filter = DeadLetterFilter { task: filter.task.map(Arc::from), before, limit };
-    let letters = api.store.dead_letters(filter).await?;
-    let next = (letters.len() == limit).then(|| letters.last().map(|last| cursor(&last.row))).flatten();
+    let (letters, next) = page(&api, &mut sight, filter).await?;
+    let next = next.map(cursor);
     Ok(Json(DeadLetters { dead_letters: letters.iter().map(views::instance).collect(), next }))
+}
+
+/// The dead letters of a filter that somebody sees, and the place of the last one that was read where there may be more.
+async fn page<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    sight: &mut Sight<'_, S, C>,
+    filter: DeadLetterFilter,
+) -> Result<(Vec<InstanceView>, Option<InstanceCursor>), ApiError> {
+    let (store, filter) = (&*api.store, &filter);
+    let read = |before| async move { Ok(store.dead_letters(DeadLetterFilter { before, ..filter.clone() }).await?) };
+    let place = |view: &InstanceView| InstanceCursor::of(&view.row);
+    sight.page(filter.limit, filter.before, read, place, |view| Some(view.task_name.clone())).await
 }
 
 /// Which dead letters: those that are named, or those of a task, the newest first.
@@ -115,20 +132,22 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// At most [`PAGE_MAX`] of them, and whether there may be more.
-    async fn found<S: Catalog, C: Clock>(self, api: &Api<S, C>) -> Result<(Vec<InstanceView>, bool), ApiError> {
+    /// At most [`PAGE_MAX`] of them, and whether there may be more. Where all are meant, those that somebody may not settle are left out.
+    async fn found<S: Catalog, C: Clock>(self, api: &Api<S, C>, identity: &Identity) -> Result<(Vec<InstanceView>, bool), ApiError> {
         let ways = [!self.instances.is_empty(), self.task.is_some(), self.all].iter().filter(|way| **way).count();
         if ways != 1 {
             let problem = "say which: `instances`, or `task`, or `all`, and only one of them".to_owned();
             return Err(ApiError::BadRequest { field: "instances", problem });
         }
         if self.instances.is_empty() {
-            check_task(api, self.task.as_deref()).await?;
+            check_task(api, &mut Sight::new(api, identity, Role::Viewer), self.task.as_deref()).await?;
+            if let Some(task) = &self.task {
+                may_on_task(api, identity, Role::Operator, task, || ApiError::NoSuchTask { name: task.clone() }).await?;
+            }
             let limit = checked_limit(Some(self.limit.unwrap_or(PAGE_MAX)))?;
             let filter = DeadLetterFilter { task: self.task.map(Arc::from), before: None, limit };
-            let found = api.store.dead_letters(filter).await?;
-            let is_full = found.len() == limit;
-            return Ok((found, is_full));
+            let (found, next) = page(api, &mut Sight::new(api, identity, Role::Operator), filter).await?;
+            return Ok((found, next.is_some()));
         }
         if self.instances.len() > PAGE_MAX {
             let problem = format!("{} are more than {PAGE_MAX}; ask in parts", self.instances.len());
@@ -136,7 +155,9 @@ impl Chosen {
         }
         let mut found = Vec::with_capacity(self.instances.len());
         for id in &self.instances {
-            found.push(find(api, id).await?);
+            let view = find(api, id).await?;
+            may_on_task(api, identity, Role::Operator, &view.task_name, || ApiError::NoSuchInstance { id: id.clone() }).await?;
+            found.push(view);
         }
         Ok((found, false))
     }
@@ -145,12 +166,13 @@ impl Chosen {
 /// Runs dead letters again, each once however often that is asked. What can't be is said of each, and the others go on.
 pub(crate) async fn replay<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     client: Client,
     Body(which): Body<Which>,
 ) -> Result<Json<Replayed>, ApiError> {
     let (chosen, reason) = which.split();
     let actor = reason.actor(client)?;
-    let (found, more) = chosen.found(&api).await?;
+    let (found, more) = chosen.found(&api, &identity).await?;
     let (mut replayed, mut repeated, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for of in found {
         let id = of.row.id;
@@ -173,6 +195,7 @@ pub(crate) async fn replay<S: Catalog, C: Clock>(
 /// Settles dead letters without running them again.
 pub(crate) async fn discard<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     client: Client,
     Body(which): Body<Which>,
 ) -> Result<Json<DiscardedShown>, ApiError> {
@@ -182,7 +205,7 @@ pub(crate) async fn discard<S: Catalog, C: Clock>(
         return Err(ApiError::BadRequest { field: "reason", problem: "say why they are discarded, for the record".to_owned() });
     }
     let actor = reason.actor(client)?;
-    let (found, more) = chosen.found(&api).await?;
+    let (found, more) = chosen.found(&api, &identity).await?;
     let (mut discarded, mut refused) = (Vec::new(), Vec::new());
     for of in found {
         let id = of.row.id;
@@ -197,11 +220,4 @@ pub(crate) async fn discard<S: Catalog, C: Clock>(
 
 fn refusal(error: &ApiError, of: &InstanceView) -> Refusal {
     Refusal { instance: of.row.id.to_string(), task: of.task_name.to_string(), code: error.code(), detail: error.to_string() }
-}
-
-async fn check_task<S: Catalog, C: Clock>(api: &Api<S, C>, name: Option<&str>) -> Result<(), ApiError> {
-    match name {
-        Some(name) if api.store.task_now(Arc::from(name)).await?.is_none() => Err(ApiError::NoSuchTask { name: name.to_owned() }),
-        _ => Ok(()),
-    }
 }

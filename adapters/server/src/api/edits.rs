@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::extract::{Asked, Client, Document, IfMatch, Named, NamedVersion, check_characters};
+use super::extract::{Asked, Asker, Client, Document, IfMatch, Named, NamedVersion, check_characters};
 use super::openapi::Tagged;
 use super::reruns::Reason;
 use super::tasks::{checked_limit, find};
@@ -71,6 +71,7 @@ pub(super) fn tag(version: Version) -> String {
 pub(crate) async fn put<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
+    Asker(identity): Asker,
     Asked(how): Asked<How>,
     IfMatch(expected): IfMatch,
     client: Client,
@@ -81,6 +82,7 @@ pub(crate) async fn put<S: Catalog, C: Clock>(
         let problem = format!("it is of the task {:?}, and the address of {name:?}", document.definition.name);
         return Err(ApiError::BadRequest { field: "name", problem });
     }
+    super::sources::may_edit(&api, &identity, std::slice::from_ref(&document), &[]).await?;
     let definition = document.definition.clone();
     let shown = serde_json::from_str(&document.document).ok();
     let edit = TaskEdit { source: source(&how)?, name: name.as_str().into(), document: Some(document), expected, take_over: how.take_over };

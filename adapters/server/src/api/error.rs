@@ -1,11 +1,12 @@
 //! What the API says when it can't do what was asked: problem details (RFC 9457) with a code that docs/errors.md explains.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aide::OperationOutput;
 use aide::generate::GenContext;
 use aide::openapi::Operation;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
 use punctual_core::ids::{InboxId, InstanceId, Version};
@@ -14,6 +15,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::openapi;
+
+use crate::identity::Role;
+use crate::sign_in::oidc::OidcError;
 
 /// A refusal.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,40 @@ pub(crate) enum ApiError {
     TooManyListeners { most: usize },
     #[error("the task {task:?} has no version {version}; `/versions` lists those that there are")]
     NoSuchVersion { task: String, version: u32 },
+    #[error("sign in first: show a token in `Authorization: Bearer`, or the cookie of a session. The CLI takes --token or PUNCTUAL_TOKEN")]
+    NotSignedIn,
+    #[error("the name or the password is wrong")]
+    WrongPassword,
+    #[error("too many tries to sign in; the next one is in {} s", wait.as_millis().div_ceil(1_000))]
+    TooManyTries { wait: Duration },
+    #[error("this takes {}", describe_needed(*.role, .group.as_deref()))]
+    Forbidden { role: Role, group: Option<Arc<str>> },
+    #[error("the request does not show that it comes from a page of this server; open the page again, and repeat it there")]
+    Forged,
+    #[error("the token is unknown, has expired or was revoked; make a new one with `punctual tokens create`")]
+    NoSuchTokenShown,
+    #[error("the link for the first user has been used or has expired; the server prints a new one when it starts, while there is no user")]
+    LinkOver,
+    #[error("that can't be a password: {problem}")]
+    UnfitPassword { problem: &'static str },
+    #[error("there is a user {name:?}; choose another name")]
+    NameTaken { name: String },
+    #[error("there is no user {name:?}; `punctual users list` shows all")]
+    NoSuchUser { name: String },
+    #[error("nobody would be left who may change users; make somebody else an admin of everything first")]
+    LastAdmin,
+    #[error("the first user has to be an admin of everything: from then on everybody signs in, and somebody has to add the others")]
+    FirstNotAdmin,
+    #[error("a token may do no more than its owner and whoever makes it")]
+    MoreThanOwner,
+    #[error("a token does not make tokens and sets no passwords, unless it is an admin's; sign in with a name and a password for that")]
+    NotByToken,
+    #[error("there is no token {id}; `punctual tokens list` shows those that there are")]
+    NoSuchToken { id: u64 },
+    #[error("{owner:?} has {} tokens; revoke one that is not needed", punctual_driver::accounts::TOKENS_MAX)]
+    TooManyTokens { owner: String },
+    #[error("signing in with the provider has failed: {0}")]
+    Oidc(#[from] OidcError),
     #[error("nothing fires for now: {reason}")]
     Trouble { reason: Arc<str> },
     #[error(transparent)]
@@ -105,6 +143,14 @@ pub(crate) enum ApiError {
 const CHAINS_TOLD_MAX: usize = 20;
 /// Most characters of one of them: a ring may have any length.
 const CHAIN_CHARS_MAX: usize = 1_000;
+
+/// Which role something takes, and where.
+fn describe_needed(role: Role, group: Option<&str>) -> String {
+    match group {
+        Some(group) => format!("the role {} in the group {group:?}, or everywhere", role.name()),
+        None => format!("the role {} everywhere", role.name()),
+    }
+}
 
 /// What is wrong with how tasks would follow one another, a line for each problem, with its code.
 pub(crate) fn describe_chains(problems: &[ChainProblem]) -> String {
@@ -168,11 +214,48 @@ impl ApiError {
             ApiError::NoSuchVersion { .. } => "PUN-444",
             ApiError::NotDead { .. } => "PUN-344",
             ApiError::Settled { .. } => "PUN-345",
+            ApiError::NotSignedIn => "PUN-403",
+            ApiError::WrongPassword => "PUN-404",
+            ApiError::TooManyTries { .. } => "PUN-405",
+            ApiError::Forbidden { .. } => "PUN-406",
+            ApiError::Forged => "PUN-407",
+            ApiError::NoSuchTokenShown => "PUN-408",
+            ApiError::LinkOver => "PUN-409",
+            ApiError::UnfitPassword { .. } => "PUN-410",
+            ApiError::NameTaken { .. } => "PUN-411",
+            ApiError::NoSuchUser { .. } => "PUN-412",
+            ApiError::LastAdmin => "PUN-413",
+            ApiError::FirstNotAdmin => "PUN-414",
+            ApiError::MoreThanOwner => "PUN-415",
+            ApiError::NotByToken => "PUN-416",
+            ApiError::NoSuchToken { .. } => "PUN-417",
+            ApiError::TooManyTokens { .. } => "PUN-418",
+            ApiError::Oidc(_) => "PUN-424",
         }
     }
 
-    fn status(&self) -> StatusCode {
+    /// How long whoever asked is to wait, as a header.
+    pub(crate) fn retry_after(&self) -> Option<HeaderValue> {
         match self {
+            ApiError::TooManyTries { wait } => Some(HeaderValue::from(wait.as_millis().div_ceil(1_000) as u64)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            ApiError::NotSignedIn | ApiError::WrongPassword | ApiError::NoSuchTokenShown => StatusCode::UNAUTHORIZED,
+            ApiError::TooManyTries { .. } => StatusCode::TOO_MANY_REQUESTS,
+            ApiError::Oidc(OidcError::NoRole) => StatusCode::FORBIDDEN,
+            ApiError::Oidc(OidcError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
+            ApiError::Oidc(_) => StatusCode::BAD_REQUEST,
+            ApiError::Forbidden { .. } | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
+            ApiError::LinkOver => StatusCode::GONE,
+            ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
+            ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
+            ApiError::NameTaken { .. } | ApiError::LastAdmin | ApiError::FirstNotAdmin | ApiError::TooManyTokens { .. } => {
+                StatusCode::CONFLICT
+            }
             ApiError::NoSuchPage
             | ApiError::NoSuchTask { .. }
             | ApiError::NoSuchInstance { .. }
@@ -241,7 +324,14 @@ impl IntoResponse for ApiError {
         let (title, code, detail) = (status.canonical_reason(), self.code(), self.to_string());
         let problem = Problem { r#type: "about:blank", title, status: status.as_u16(), code, detail };
         let body = serde_json::to_string(&problem).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if let Some(wait) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, wait);
+        }
+        if matches!(self, ApiError::NotSignedIn | ApiError::NoSuchTokenShown) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"punctual\""));
+        }
+        response
     }
 }
 

@@ -27,10 +27,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::cluster::{self, WorkerShown};
-use super::extract::{Asked, text_of};
+use super::extract::{Asked, Asker, text_of};
 use super::instances::parse_id;
+use super::rules::{group_of, may_on_task};
 use super::{Api, ApiError, openapi, tasks, views};
 use crate::events::{LISTENERS_MAX, Listener, Next};
+use crate::identity::{Identity, Role};
 
 /// Events that may wait for a connection; then its listener waits, and loses what finds no room.
 const WAITING_MAX: usize = 64;
@@ -178,19 +180,30 @@ impl OperationOutput for Stream {
 
 pub(crate) async fn listen<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
     last: LastEvent,
 ) -> Result<Stream, ApiError> {
     let kinds = Kinds::parse(filter.kinds.as_deref())?;
+    // Workers are of no group.
+    if kinds.worker && !identity.may(Role::Viewer, None) {
+        return Err(ApiError::Forbidden { role: Role::Viewer, group: None });
+    }
     let task = match &filter.task {
         None => None,
-        Some(name) => Some((tasks::find(&api, name).await?.0.task, Arc::<str>::from(name.as_str()))),
+        Some(name) => {
+            may_on_task(&api, &identity, Role::Viewer, name, || ApiError::NoSuchTask { name: name.clone() }).await?;
+            Some((tasks::find(&api, name).await?.0.task, Arc::<str>::from(name.as_str())))
+        }
     };
     let instance = match &filter.instance {
         None => None,
         Some(text) => {
             let id = parse_id(text)?;
-            Some(api.store.instance(id).await?.ok_or_else(|| ApiError::NoSuchInstance { id: text.clone() })?.row.id)
+            let missing = || ApiError::NoSuchInstance { id: text.clone() };
+            let view = api.store.instance(id).await?.ok_or_else(missing)?;
+            may_on_task(&api, &identity, Role::Viewer, &view.task_name, missing).await?;
+            Some(view.row.id)
         }
     };
     let (after, is_unknown) = match last.0.as_deref().map(|text| parse_last(text, api.events.life())) {
@@ -202,7 +215,8 @@ pub(crate) async fn listen<S: Catalog, C: Clock>(
     let listener = api.events.listen(after).ok_or(ApiError::TooManyListeners { most: LISTENERS_MAX })?;
     let (events, stream) = mpsc::channel(WAITING_MAX);
     let names = FxHashMap::default();
-    let teller = Teller { api, events, kinds, task, instance, names, scope: None, workers: BTreeMap::new(), seen: None };
+    let is_seen = FxHashMap::default();
+    let teller = Teller { api, identity, is_seen, events, kinds, task, instance, names, scope: None, workers: BTreeMap::new(), seen: None };
     tokio::spawn(teller.run(listener, is_unknown));
     Ok(Stream(ReceiverStream::new(stream)))
 }
@@ -222,6 +236,9 @@ struct Gone;
 /// Tells one connection.
 struct Teller<S, C> {
     api: Api<S, C>,
+    identity: Identity,
+    /// Which tasks whoever listens may see, where they don't see all.
+    is_seen: FxHashMap<Arc<str>, bool>,
     events: mpsc::Sender<Result<Event, Infallible>>,
     kinds: Kinds,
     task: Option<(TaskId, Arc<str>)>,
@@ -291,6 +308,9 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
     }
 
     async fn tell_view(&mut self, number: u64, view: &InstanceView) -> Result<(), Gone> {
+        if !self.sees(&view.task_name).await {
+            return Ok(());
+        }
         let event = InstanceEvent { instance: views::instance(view), steps: view.row.transitions.len() };
         self.tell("instance", number, &event).await
     }
@@ -299,9 +319,30 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         if !self.kinds.task || self.instance.is_some() || self.task.as_ref().is_some_and(|(task, _)| *task != write.task) {
             return Ok(());
         }
-        let task = self.name(write.task).await.to_string();
+        let name = self.name(write.task).await;
+        if write.version.is_some() {
+            // It may be of another group now.
+            self.is_seen.remove(&name);
+        }
+        if !self.sees(&name).await {
+            return Ok(());
+        }
+        let task = name.to_string();
         let event = TaskEvent { task, version: write.version.map(|version| version.0), next_fire: views::instant(write.next_fire) };
         self.tell("task", number, &event).await
+    }
+
+    async fn sees(&mut self, task: &Arc<str>) -> bool {
+        if self.identity.may(Role::Viewer, None) {
+            return true;
+        }
+        if let Some(known) = self.is_seen.get(task) {
+            return *known;
+        }
+        let Ok(group) = group_of(&self.api, task).await else { return false };
+        let is_seen = group.is_some_and(|group| self.identity.may(Role::Viewer, group.as_deref()));
+        self.is_seen.insert(task.clone(), is_seen);
+        is_seen
     }
 
     async fn name(&mut self, task: TaskId) -> Arc<str> {

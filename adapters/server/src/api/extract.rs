@@ -1,5 +1,7 @@
 //! Reads the parts of a request, so that whatever is wrong with one is answered as a problem with a code.
 
+use std::sync::Arc;
+
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::{StatusCode, header, request};
@@ -17,6 +19,9 @@ use schemars::{JsonSchema, json_schema};
 
 use super::ApiError;
 use super::openapi::{header_parameter, schema_object};
+use crate::identity::Identity;
+use crate::sign_in::Means;
+use crate::sign_in::origin::Visitor;
 
 /// The part of the address that names a task or an instance.
 pub(crate) struct Named(pub(crate) String);
@@ -37,6 +42,8 @@ impl OperationInput for Named {}
 impl OperationInput for NamedTwo {}
 impl OperationInput for NamedVersion {}
 impl OperationInput for Client {}
+
+impl OperationInput for Asker {}
 
 impl<T: JsonSchema> OperationInput for Asked<T> {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
@@ -196,18 +203,47 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// What a request was sent with, as the audit keeps it: the program's own account of itself. All requests come from this machine.
-pub(crate) struct Client(pub(crate) Option<std::sync::Arc<str>>);
+/// Whom a request comes from, as the audit keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// Who has signed in; `None`: nobody does, and whoever asks says who they are.
+    pub(crate) by: Option<Arc<str>>,
+    /// The program's own account of itself, the address that it asks from, and the token that it shows.
+    pub(crate) from: Option<Arc<str>>,
+}
 
-/// Most bytes of that which are kept.
+/// Most bytes that are kept of a program's account of itself.
 const CLIENT_BYTES_MAX: usize = 256;
 
 impl<S: Send + Sync> FromRequestParts<S> for Client {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let beside = &parts.extensions;
+        let (identity, means) = (beside.get::<Identity>(), beside.get::<Means>());
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
-        Ok(Client(agent.map(|agent| agent[..agent.floor_char_boundary(CLIENT_BYTES_MAX)].into())))
+        let agent = agent.map(|agent| agent[..agent.floor_char_boundary(CLIENT_BYTES_MAX)].to_owned());
+        let address = beside.get::<Visitor>().and_then(|visitor| visitor.address).map(|address| address.to_string());
+        let token = match means {
+            Some(Means::Token { id }) => Some(format!("token {id}")),
+            _ => None,
+        };
+        let from: Vec<_> = [agent, address, token].into_iter().flatten().collect();
+        Ok(Client {
+            by: identity.filter(|_| !matches!(means, Some(Means::Here))).map(|identity| identity.name.clone()),
+            from: (!from.is_empty()).then(|| from.join(", ").into()),
+        })
+    }
+}
+
+/// Who asks.
+pub(crate) struct Asker(pub(crate) Identity);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asker {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get::<Identity>().cloned().map(Asker).ok_or(ApiError::NotSignedIn)
     }
 }
 

@@ -12,12 +12,12 @@ use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Clock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::extract::{Asked, Named};
+use super::extract::{Asked, Asker, Named};
 use super::tasks::{checked_limit, find};
 use super::views::FireShown;
 use super::{Api, ApiError, backfills, views};
+use crate::identity::Role;
 
 /// Most fire times of one task that are shown.
 const COUNT_MAX: usize = 1_000;
@@ -154,6 +154,7 @@ struct Herd {
 
 pub(crate) async fn coming<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(range): Asked<Range>,
 ) -> Result<Json<Coming>, ApiError> {
     let limit = checked_limit(range.limit)?;
@@ -176,8 +177,11 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
     let mut known = Vec::with_capacity(tasks.len());
     for task in &tasks {
         let Ok(definition) = punctual_spec::decode(&task.document, &api.zones) else { continue };
-        let document: Value = serde_json::from_str(&task.document).unwrap_or_default();
-        let paused = !super::pauses::of_task(&pauses, &task.name, document["group"].as_str()).is_empty();
+        let group = definition.group.as_deref();
+        if !identity.may(Role::Viewer, group) {
+            continue;
+        }
+        let paused = !super::pauses::of_task(&pauses, &task.name, group).is_empty();
         known.push((task, definition.trigger, paused));
     }
     let mut iterators: Vec<_> =

@@ -14,11 +14,13 @@ use punctual_driver::ports::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, Named, behind, check_length};
+use super::extract::{Asked, Asker, Body, Client, Named, behind, check_length};
 use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, nodes, views};
+use crate::identity::Role;
 
 /// Names of states, with commas between them.
 const STATES: &str = "^(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)\
@@ -80,19 +82,17 @@ pub(crate) struct Instances {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Instances>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     check_length("state", filter.state.as_deref(), 200)?;
     let states = filter.state.map(|names| names.split(',').map(parse_state).collect::<Result<Vec<_>, _>>()).transpose()?;
     let origin = filter.origin.map(|name| parse_origin(&name)).transpose()?;
     let before = behind(filter.after, filter.before)?.map(|cursor| parse_cursor(&cursor)).transpose()?;
     let at = |field: &'static str, text: Option<String>| text.map(|text| super::backfills::instant(field, &text)).transpose();
-    if let Some(name) = &filter.task
-        && api.store.task_now(Arc::from(name.as_str())).await?.is_none()
-    {
-        return Err(ApiError::NoSuchTask { name: name.clone() });
-    }
+    check_task(&api, &mut sight, filter.task.as_deref()).await?;
     let (whole, key) = (!filter.parts, filter.key.map(Arc::from));
     let query = InstanceQuery {
         filter: InstanceFilter { task: filter.task.map(Arc::from), whole, state: None, key, before, limit },
@@ -107,7 +107,21 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
         look_at: LOOK_AT,
     };
     let page = api.store.instance_page(query).await?;
-    Ok(Json(Instances { instances: page.instances.iter().map(views::instance).collect(), next: page.next.map(cursor_text) }))
+    let instances = sight.only(page.instances, |view| view.task_name.clone()).await?;
+    Ok(Json(Instances { instances: instances.iter().map(views::instance).collect(), next: page.next.map(cursor) }))
+}
+
+/// Refuses the name of a task that is not there, or not to be seen.
+pub(crate) async fn check_task<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    sight: &mut Sight<'_, S, C>,
+    name: Option<&str>,
+) -> Result<(), ApiError> {
+    let Some(name) = name else { return Ok(()) };
+    if api.store.task_now(Arc::from(name)).await?.is_none() || !sight.task(name).await? {
+        return Err(ApiError::NoSuchTask { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 pub(crate) async fn detail<S: Catalog, C: Clock>(
@@ -233,11 +247,8 @@ pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Res
 }
 
 /// Where the next page begins. Callers hand it back as it is.
-pub(crate) fn cursor(row: &InstanceRow) -> String {
-    cursor_text(InstanceCursor::of(row))
-}
-
-fn cursor_text(InstanceCursor { fire_time, task, ordinal, run, part }: InstanceCursor) -> String {
+pub(crate) fn cursor(place: InstanceCursor) -> String {
+    let InstanceCursor { fire_time, task, ordinal, run, part } = place;
     format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 

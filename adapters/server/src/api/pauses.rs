@@ -10,10 +10,12 @@ use punctual_driver::ports::{Catalog, Clock, PauseSet, PauseTarget, PauseView};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::extract::{Body, Client, Named};
+use super::extract::{Asker, Body, Client, Named};
 use super::openapi::Done;
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::{APPLY_WAIT, Api, ApiError};
+use crate::identity::Role;
 
 /// All pauses.
 #[derive(Serialize, JsonSchema)]
@@ -60,8 +62,21 @@ pub(crate) struct PauseSaid {
     in_effect: Option<bool>,
 }
 
-pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<Pauses>, ApiError> {
-    Ok(Json(Pauses { pauses: api.store.pauses().await?.iter().map(view).collect() }))
+pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asker(identity): Asker) -> Result<Json<Pauses>, ApiError> {
+    let mut sight = Sight::new(&api, &identity, Role::Viewer);
+    let mut pauses = Vec::new();
+    for pause in api.store.pauses().await? {
+        let is_seen = match &pause.target {
+            // It holds everybody's.
+            PauseTarget::All => true,
+            PauseTarget::Group(group) => sight.group(Some(group)),
+            PauseTarget::Task(task) => sight.task(task).await?,
+        };
+        if is_seen {
+            pauses.push(view(&pause));
+        }
+    }
+    Ok(Json(Pauses { pauses }))
 }
 
 macro_rules! handlers {

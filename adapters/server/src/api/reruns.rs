@@ -51,8 +51,9 @@ impl Reason {
     pub(crate) fn actor(self, client: Client) -> Result<Actor, ApiError> {
         check_characters("by", self.by.as_deref(), BY_CHARACTERS_MAX)?;
         check_length("reason", self.reason.as_deref(), limits::DETAIL_BYTES_MAX)?;
-        let by = Arc::from(self.by.as_deref().unwrap_or("api"));
-        Ok(Actor { by, from: client.0, why: self.reason.map(Arc::from) })
+        // Who has signed in is who they are, whatever they call themselves.
+        let by = client.by.unwrap_or_else(|| Arc::from(self.by.as_deref().unwrap_or("api")));
+        Ok(Actor { by, from: client.from, why: self.reason.map(Arc::from) })
     }
 }
 

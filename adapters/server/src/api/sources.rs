@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
+use punctual_driver::ports::{Actor, Applied, Catalog, Clock, TaskDocument};
 use punctual_spec::spec::TaskSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::extract::{Body, Client, Named, check_characters};
+use super::extract::{Asker, Body, Client, Named, check_characters};
 use super::reruns::Reason;
+use super::rules::{group_of, may_on_task};
 use super::{Api, ApiError, BY_CHARACTERS_MAX};
+use crate::identity::{Identity, Role};
 
 /// Largest request body, in bytes: a hundred thousand tasks.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
@@ -48,6 +50,7 @@ pub(crate) struct AppliedShown {
 pub(crate) async fn apply<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(source): Named,
+    Asker(identity): Asker,
     client: Client,
     Body(asked): Body<Source>,
 ) -> Result<Json<AppliedShown>, ApiError> {
@@ -67,7 +70,11 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
-    let applied = api.store.apply(Arc::from(source), actor, documents, asked.dry_run, api.clock.now().wall).await?;
+    let source: Arc<str> = Arc::from(source);
+    if !identity.may(Role::Editor, None) {
+        may_apply(&api, &identity, &source, &documents).await?;
+    }
+    let applied = api.store.apply(source, actor, documents, asked.dry_run, api.clock.now().wall).await?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
     if !refused.is_empty() {
         return Err(ApiError::Chains(refused));
@@ -77,6 +84,57 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     }
     let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
     Ok(Json(AppliedShown { created: names(&created), changed: names(&changed), unchanged, removed: names(&removed) }))
+}
+
+/// Refuses an application that changes, makes or removes what somebody may not edit.
+async fn may_apply<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    source: &Arc<str>,
+    documents: &[TaskDocument],
+) -> Result<(), ApiError> {
+    // Of what they may not make nothing else is said.
+    documents.iter().try_for_each(|document| may_make(identity, document))?;
+    let planned = api.store.apply(source.clone(), Actor::default(), documents.to_vec(), true, api.clock.now().wall).await?;
+    may_edit(api, identity, documents, &planned.removed).await
+}
+
+fn may_make(identity: &Identity, document: &TaskDocument) -> Result<(), ApiError> {
+    let group = document.definition.group.as_deref();
+    match identity.may(Role::Editor, group) {
+        true => Ok(()),
+        false => Err(ApiError::Forbidden { role: Role::Editor, group: group.map(Arc::from) }),
+    }
+}
+
+/// Refuses edits of what somebody may not edit: by the group that a task has, and by the one that it would get. A task that fires after one
+/// that they don't even see would tell them of it, and one that calls another makes it fire.
+pub(super) async fn may_edit<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    documents: &[TaskDocument],
+    removed: &[Arc<str>],
+) -> Result<(), ApiError> {
+    if identity.may(Role::Editor, None) {
+        return Ok(());
+    }
+    documents.iter().try_for_each(|document| may_make(identity, document))?;
+    for name in documents.iter().map(|document| &document.definition.name).chain(removed) {
+        if let Some(group) = group_of(api, name).await?
+            && !identity.may(Role::Editor, group.as_deref())
+        {
+            return Err(ApiError::Forbidden { role: Role::Editor, group });
+        }
+    }
+    let is_own = |name: &Arc<str>| documents.iter().any(|document| document.definition.name == *name);
+    for document in documents {
+        let after = document.definition.chains.as_deref().unwrap_or_default().iter().map(|chain| (chain.task.clone(), Role::Viewer));
+        let called = document.definition.called_tasks().into_iter().map(|called| (called, Role::Operator));
+        for (name, role) in after.chain(called).filter(|(name, _)| !is_own(name)) {
+            may_on_task(api, identity, role, &name, || ApiError::NoSuchTask { name: name.to_string() }).await?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn read<S, C>(api: &Api<S, C>, document: &str) -> Result<TaskDocument, String> {

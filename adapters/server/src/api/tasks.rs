@@ -18,10 +18,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answers::IdempotencyKey;
-use super::extract::{Asked, Body, Client, Known, Named};
+use super::extract::{Asked, Asker, Body, Client, Known, Named};
 use super::openapi::{Done, Tagged};
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, views};
+use crate::identity::Role;
 
 /// A page of something of a task.
 #[derive(Deserialize, JsonSchema)]
@@ -101,8 +103,10 @@ pub(crate) struct Tasks {
 
 pub(crate) async fn list<S: Catalog, C: Clock>(
     extract::State(api): extract::State<Api<S, C>>,
+    Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Tasks>, ApiError> {
+    let sight = Sight::new(&api, &identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     if let Some(kind) = filter.trigger.as_ref().filter(|kind| !TRIGGERS.contains(&kind.as_str())) {
         return Err(ApiError::BadRequest { field: "trigger", problem: format!("{kind:?} is not one of {}", TRIGGERS.join(", ")) });
@@ -121,7 +125,8 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     let next = loop {
         let page = api.store.task_page(query.clone()).await?;
         looked_at += page.tasks.len();
-        for view in page.tasks.into_iter().filter(|view| filter.matches(view, &pauses)) {
+        let seen = page.tasks.into_iter().filter(|view| sight.group(super::rules::group_in(&view.document).as_deref()));
+        for view in seen.filter(|view| filter.matches(view, &pauses)) {
             if found.len() < limit {
                 found.push(view);
             }

@@ -70,7 +70,7 @@ impl Processes {
         let signals =
             redis.map(|redis| anyhow::Ok(RedisSignals::connect(redis.parse::<Address>()?, "punctual", mpsc::channel(1).0))).transpose()?;
         let counting = tokio::spawn(count(store.clone(), counter));
-        let client = Arc::new(Client::new(&ApiArgs { api: format!("http://{api}"), json: true }));
+        let client = Arc::new(Client::new(&ApiArgs { api: Some(format!("http://{api}")), json: true, ..ApiArgs::default() }));
         let partitions = store.partitions();
         let processes = Processes { server, worker, client, records, signals, counting };
         processes.wait_until_ready(usize::from(partitions)).await?;

@@ -5,12 +5,23 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use serde_json::Value;
 
-/// Where the API is.
-#[derive(clap::Args, Debug)]
+use super::context::{self, ContextError};
+
+/// Where the API is, and what it is shown.
+#[derive(clap::Args, Debug, Default)]
 pub(crate) struct ApiArgs {
-    /// Address of the running Punctual
-    #[arg(long, env = "PUNCTUAL_API", default_value = "http://127.0.0.1:8650", value_name = "URL")]
-    pub(crate) api: String,
+    /// Address of the running Punctual; by default that of the context, or http://127.0.0.1:8650
+    #[arg(long, env = "PUNCTUAL_API", value_name = "URL")]
+    pub(crate) api: Option<String>,
+    /// The token to show; by default that of the context
+    #[arg(long, env = "PUNCTUAL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// The context to take address and token of; see `punctual context`
+    #[arg(long, env = "PUNCTUAL_CONTEXT", value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Send the token, or a password, without TLS to another machine
+    #[arg(long)]
+    pub(crate) plain_http: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -23,6 +34,13 @@ pub(crate) enum ClientError {
     Unreachable { api: String, reason: String },
     #[error("PUN-402: {api} answers, but not as Punctual does ({reason}). Name Punctual's address with --api")]
     NotPunctual { api: String, reason: String },
+    #[error("{0}")]
+    Context(#[from] ContextError),
+    #[error(
+        "PUN-421: what opens the API would go to {api} without TLS, where it can be read on the way. Name an address that begins with https://, or accept it with \
+         --plain-http"
+    )]
+    InTheClear { api: String },
     #[error("PUN-305: {field}: {problem}")]
     Unfit { field: &'static str, problem: &'static str },
     #[error("{code}: {detail}")]
@@ -34,6 +52,8 @@ impl ClientError {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             ClientError::Refused { problem, .. } => problem.clone(),
+            ClientError::Context(error) => serde_json::json!({ "code": error.code(), "detail": self.to_string() }),
+            ClientError::InTheClear { .. } => serde_json::json!({ "code": "PUN-421", "detail": self.to_string() }),
             ClientError::Unfit { .. } => serde_json::json!({ "code": "PUN-305", "detail": self.to_string() }),
             ClientError::Unreachable { .. } => serde_json::json!({ "code": "PUN-401", "detail": self.to_string() }),
             ClientError::NotPunctual { .. } => serde_json::json!({ "code": "PUN-402", "detail": self.to_string() }),
@@ -44,11 +64,15 @@ impl ClientError {
 /// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The client asks for TLS settings, though the API speaks plain HTTP on loopback and other addresses are refused.
-fn trusts_nobody() -> rustls::ClientConfig {
+/// Trusts the system's roots where the address asks for TLS, and nobody where it does not: reading them takes a while.
+fn tls(is_wanted: bool) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    if is_wanted {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let versions = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    versions.expect("the provider knows them").with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+    versions.expect("the provider knows them").with_root_certificates(roots).with_no_client_auth()
 }
 
 /// Where a request comes from, for the audit.
@@ -57,22 +81,75 @@ fn user_agent() -> String {
     format!("punctual-cli/{} ({host})", env!("CARGO_PKG_VERSION"))
 }
 
+/// A client over TLS or not. A proxy from the environment would not find this machine, and a token is for one address: no redirects.
+pub(super) fn http(is_tls: bool) -> reqwest::Client {
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(user_agent())
+        .tls_backend_preconfigured(tls(is_tls))
+        .timeout(ANSWER_TIME_MAX)
+        .build();
+    http.expect("a client without options of the system's")
+}
+
+/// Whether nobody on the way reads or changes what goes there: over TLS, or within this machine.
+pub(super) fn is_safe(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "https" || (url.scheme() == "http" && is_here)
+}
+
 /// A client of one address.
 pub(crate) struct Client {
     api: String,
     http: reqwest::Client,
+    token: Option<String>,
+    plain_http: bool,
+    /// What keeps it from asking anybody: said at the first request.
+    problem: Option<ContextError>,
+    session: Option<Session>,
+}
+
+/// A session of the program's own, for what a token does not do.
+struct Session {
+    cookie: HeaderValue,
+    csrf: HeaderValue,
 }
 
 impl Client {
     pub(crate) fn new(args: &ApiArgs) -> Self {
-        // Always this machine: a proxy from the environment would not find it.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .user_agent(user_agent())
-            .tls_backend_preconfigured(trusts_nobody())
-            .timeout(ANSWER_TIME_MAX)
-            .build();
-        Client { api: args.api.trim_end_matches('/').to_owned(), http: http.expect("a client without options of the system's") }
+        let (target, problem) = match context::target(args) {
+            Ok(target) => (target, None),
+            Err(problem) => (context::Target::default(), Some(problem)),
+        };
+        let context::Target { api, token, plain_http } = target;
+        let http = http(api.starts_with("https:"));
+        Client { api: api.trim_end_matches('/').to_owned(), http, token, plain_http, problem, session: None }
+    }
+
+    /// Begins a session, which stands for the token from now on.
+    pub(crate) async fn sign_in(&mut self, name: &str, password: &str) -> Result<(), ClientError> {
+        let url = self.url(&["sign-in"])?;
+        if !self.may_be_told(&url) {
+            return Err(ClientError::InTheClear { api: self.api.clone() });
+        }
+        let body = serde_json::json!({ "name": name, "password": password }).to_string();
+        let request = self.http.post(url).header("content-type", "application/json").body(body);
+        let unreachable = |error: reqwest::Error| ClientError::Unreachable { api: self.api.clone(), reason: root_cause(&error) };
+        let response = request.send().await.map_err(unreachable)?;
+        let set = response.headers().get("set-cookie").and_then(|cookie| cookie.to_str().ok());
+        let cookie = set.and_then(|cookie| cookie.split(';').next()).and_then(|cookie| HeaderValue::from_str(cookie).ok());
+        let answer = self.read(response).await?;
+        let csrf = answer["csrf"].as_str().and_then(|csrf| HeaderValue::from_str(csrf).ok());
+        let not_punctual = || ClientError::NotPunctual { api: self.api.clone(), reason: "it begins no session".to_owned() };
+        self.session = Some(Session { cookie: cookie.ok_or_else(not_punctual)?, csrf: csrf.ok_or_else(not_punctual)? });
+        Ok(())
+    }
+
+    /// Whether what opens the API may be sent there.
+    fn may_be_told(&self, url: &reqwest::Url) -> bool {
+        is_safe(url) || self.plain_http
     }
 
     pub(crate) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
@@ -113,17 +190,32 @@ impl Client {
             return Err(ClientError::Unfit { field: "name or id", problem: "nothing has a name that is empty, `.` or `..`" });
         }
         let not_an_address = |reason: &str| ClientError::Unreachable { api: self.api.clone(), reason: reason.to_owned() };
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone().into());
+        }
         let mut url = reqwest::Url::parse(&self.api).map_err(|error| not_an_address(&error.to_string()))?;
-        if url.scheme() != "http" {
-            return Err(not_an_address("its addresses begin with http://"));
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(not_an_address("its addresses begin with http:// or https://"));
+        }
+        if self.token.is_some() && !self.may_be_told(&url) {
+            return Err(ClientError::InTheClear { api: self.api.clone() });
         }
         url.path_segments_mut().map_err(|()| not_an_address("not an address"))?.pop_if_empty().extend(["api", "v1"]).extend(path);
         Ok(url)
     }
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value, ClientError> {
+        let request = match (&self.session, &self.token) {
+            (Some(session), _) => request.header("cookie", session.cookie.clone()).header("x-csrf-token", session.csrf.clone()),
+            (None, Some(token)) => request.bearer_auth(token),
+            (None, None) => request,
+        };
         let unreachable = |error: reqwest::Error| ClientError::Unreachable { api: self.api.clone(), reason: root_cause(&error) };
-        let response = request.send().await.map_err(unreachable)?;
+        self.read(request.send().await.map_err(unreachable)?).await
+    }
+
+    async fn read(&self, response: reqwest::Response) -> Result<Value, ClientError> {
+        let unreachable = |error: reqwest::Error| ClientError::Unreachable { api: self.api.clone(), reason: root_cause(&error) };
         let status = response.status();
         let text = response.text().await.map_err(unreachable)?;
         let not_punctual = || ClientError::NotPunctual { api: self.api.clone(), reason: format!("status {status}") };

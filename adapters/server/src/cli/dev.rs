@@ -13,17 +13,22 @@ use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
 use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
-use punctual_worker::{BuiltIn, Options};
+use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use tokio::sync::{mpsc, watch};
 
 use super::Exit;
+use super::internal::InternalArgs;
+use super::oidc::OidcArgs;
 use super::output::Output;
-use crate::api::listener::BoundedListener;
+use super::reach::{self, ReachArgs};
+use crate::api::listener::{BoundedListener, Peer};
 use crate::api::{self, Api};
 use crate::console::Console;
 use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
+use crate::sign_in::access::{Access, Reach};
+use crate::sign_in::oidc::Oidc;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DevArgs {
@@ -32,12 +37,18 @@ pub(crate) struct DevArgs {
     /// The database file; made where it is missing
     #[arg(long, default_value = "punctual.db", value_name = "FILE")]
     db: PathBuf,
-    /// Where the API listens; a loopback address, port 0 for a free one
+    /// Where the API listens, port 0 for a free one; beyond this machine only with TLS before it
     #[arg(long, default_value = "127.0.0.1:8650", value_name = "ADDRESS")]
     listen: SocketAddr,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten)]
+    oidc: OidcArgs,
     /// Attempts that run at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     slots: u32,
+    #[command(flatten)]
+    internal: InternalArgs,
     /// Print nothing about what happens
     #[arg(long)]
     quiet: bool,
@@ -52,16 +63,16 @@ const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl DevArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        if !self.listen.ip().is_loopback() {
-            output.remark(format_args!(
-                "PUN-310: the API has no sign-in yet, so it listens on loopback only; use --listen 127.0.0.1:{}",
-                self.listen.port()
-            ));
-            return Exit::Refused;
-        }
+        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+            Ok(both) => both,
+            Err(refusal) => {
+                output.remark(refusal);
+                return Exit::Refused;
+            }
+        };
         let zones = Arc::new(Zones::load());
         match punctual_spec::file::read_file(&self.file, &zones) {
-            Ok(file) => super::block_on(self.serve(&file, zones), output),
+            Ok(file) => super::block_on(self.serve(&file, zones, (reach, oidc)), output),
             Err(problems) => {
                 output.remark(problems);
                 Exit::Refused
@@ -69,7 +80,7 @@ impl DevArgs {
         }
     }
 
-    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>) -> anyhow::Result<Exit> {
+    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (reach, oidc): (Reach, Option<Oidc>)) -> anyhow::Result<Exit> {
         let said = if self.quiet { None } else { Some(Console::start()?) };
         let say = |text: &str| {
             if let Some(console) = &said {
@@ -101,17 +112,25 @@ impl DevArgs {
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
         let (commits, applied, events, trouble) = (feed.commits(), feed.applied(), feed.events(), feed.trouble());
-        let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
+        // What runs here is this machine's own.
+        let internal = self.internal.clone().or(InternalAddresses::loopback());
+        let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker, internal });
         let interrupts = super::interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits)).await;
         let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
         let (scheduler, partitions) = (node.scheduler.clone(), store.partitions());
-        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble });
+        let access = Arc::new(Access::new(reach, oidc));
+        let first_run = reach::first_run_line(&access, &*store, &*clock, address).await?;
+        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access });
         let listener = BoundedListener::new(listener);
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        let serving = tokio::spawn(async move { axum::serve(listener, service).await });
         say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
+        if let Some(line) = first_run {
+            say(&line);
+        }
 
         let ended = wait_and_drain(node, interrupts, say).await;
         serving.abort();

@@ -3,17 +3,22 @@
 //! Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused. What a command has to say goes to
 //! the standard output, remarks to the standard error.
 
+mod accounts;
 mod apply;
 mod backfill;
 mod bench;
 pub(crate) mod client;
+mod context;
 mod cron;
 mod dev;
 mod import;
+mod internal;
 mod migrate;
 mod nodes;
+mod oidc;
 mod operator;
 mod output;
+mod reach;
 mod rehearse;
 mod remote;
 mod schema;
@@ -124,6 +129,15 @@ commands! {
     DeadLetters(operator::DeadLettersArgs),
     /// Show what people have done, newest first.
     Audit(operator::AuditArgs),
+    /// Add users, say what they may do, and set passwords.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Users(accounts::UsersArgs),
+    /// Make tokens for the API, list and revoke them.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Tokens(accounts::TokensArgs),
+    /// Name clusters, and choose which one commands go to.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Context(context::ContextArgs),
     /// Check task files and say everything that is wrong with them.
     Validate(validate::Args),
     /// Put a task file into a simulated world that goes wrong, and say what becomes of its tasks.

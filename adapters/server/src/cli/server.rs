@@ -20,11 +20,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::Exit;
+use super::oidc::OidcArgs;
 use super::output::Output;
-use crate::api::listener::BoundedListener;
+use super::reach::{self, ReachArgs};
+use crate::api::listener::{BoundedListener, Peer};
 use crate::api::{self, Api};
 use crate::console::Console;
 use crate::feed::Feed;
+use crate::sign_in::access::{Access, Reach};
+use crate::sign_in::oidc::Oidc;
 use crate::{open, tokens};
 
 #[derive(clap::Args)]
@@ -41,9 +45,13 @@ pub(crate) struct ServerArgs {
     /// What this replica is called; each start adds something that tells it from the one before
     #[arg(long, value_name = "NAME", value_parser = super::node_name)]
     name: Option<String>,
-    /// Where the API listens; a loopback address, port 0 for a free one
+    /// Where the API listens, port 0 for a free one; beyond this machine only with TLS before it
     #[arg(long, default_value = "127.0.0.1:8650", value_name = "ADDRESS")]
     listen: SocketAddr,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten)]
+    oidc: OidcArgs,
     /// Where workers connect; beyond loopback only with tokens
     #[arg(long, default_value = "127.0.0.1:8651", value_name = "ADDRESS")]
     listen_workers: SocketAddr,
@@ -109,17 +117,17 @@ impl Say {
 
 impl ServerArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        if !self.listen.ip().is_loopback() {
-            output.remark(format_args!(
-                "PUN-310: the API has no sign-in yet, so it listens on loopback only; use --listen 127.0.0.1:{}",
-                self.listen.port()
-            ));
-            return Exit::Refused;
-        }
-        super::block_on(self.serve(), output)
+        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+            Ok(both) => both,
+            Err(refusal) => {
+                output.remark(refusal);
+                return Exit::Refused;
+            }
+        };
+        super::block_on(self.serve(reach, oidc), output)
     }
 
-    async fn serve(self) -> anyhow::Result<Exit> {
+    async fn serve(self, reach: Reach, oidc: Option<Oidc>) -> anyhow::Result<Exit> {
         let say = Say(if self.quiet { None } else { Some(Console::start()?) });
         let mut interrupts = super::interrupts()?;
         let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
@@ -166,6 +174,8 @@ impl ServerArgs {
         }));
         let looking_after = tokio::spawn(look_after(store.clone(), told, self.keep_months, say.clone()));
         let (scheduler_of_api, partitions) = (scheduler.clone(), store.partitions());
+        let access = Arc::new(Access::new(reach, oidc));
+        let first_run = reach::first_run_line(&access, &*store, &*clock, api_address).await?;
         let api = Api {
             store: store.clone(),
             clock,
@@ -176,9 +186,10 @@ impl ServerArgs {
             events,
             partitions,
             trouble,
+            access,
         };
-        let router = api::router(api);
-        let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), router).await });
+        let service = api::router(api).into_make_service_with_connect_info::<Peer>();
+        let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), service).await });
         say.line(format_args!(
             "Punctual {}, replica {}, {} partitions, time zones {}\nAPI on http://{api_address}, workers on {advertised}. Ctrl-C hands over and stops.",
             env!("CARGO_PKG_VERSION"),
@@ -186,6 +197,9 @@ impl ServerArgs {
             store.partitions(),
             zones.version()
         ));
+        if let Some(line) = first_run {
+            say.line(line);
+        }
 
         let mut serving_workers = serving_workers;
         let failed = tokio::select! {

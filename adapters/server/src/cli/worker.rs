@@ -12,10 +12,11 @@ use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
 use punctual_driver::ports::{Clock, Executor};
 use punctual_grpc::{ClientOptions, ClientTls, LinkState, dial};
-use punctual_worker::{BuiltIn, Options};
+use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use tokio::sync::mpsc;
 
 use super::Exit;
+use super::internal::InternalArgs;
 use super::output::Output;
 use crate::console::Console;
 
@@ -42,6 +43,8 @@ pub(crate) struct WorkerArgs {
     /// Run commands, as the user who starts this
     #[arg(long)]
     allow_commands: bool,
+    #[command(flatten)]
+    internal: InternalArgs,
     /// The file with this worker's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -84,7 +87,8 @@ impl WorkerArgs {
             Err(error) => say(&format!("! processes that an earlier life may have left behind can't be looked for: {error}")),
         }
         let worker = WorkerId(name.clone());
-        let executor = Arc::new(BuiltIn::new(&Options { allow_commands: self.allow_commands, worker: worker.clone(), marker }));
+        let (allow_commands, internal) = (self.allow_commands, self.internal.or(InternalAddresses::default()));
+        let executor = Arc::new(BuiltIn::new(&Options { allow_commands, worker: worker.clone(), marker, internal }));
         let clock = Arc::new(SystemClock::new());
         let life = WorkerLife(clock.now().wall.0.unsigned_abs());
         let config = Config { worker, life, slots: self.slots, handlers: executor.handlers(), traits };

@@ -1,5 +1,6 @@
 //! The built binary as a real process on a database of its own: what a user gets, what goes wrong, and what is left after `kill -9`.
 
+mod accounts;
 mod api;
 mod breakers;
 mod chains;
@@ -7,6 +8,7 @@ mod cluster;
 mod dev;
 mod kill9;
 mod limits;
+mod oidc;
 mod parts;
 mod people;
 mod support;

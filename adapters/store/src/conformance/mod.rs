@@ -22,6 +22,7 @@ use punctual_driver::ports::{Applied, Catalog, InstanceFilter, LeaseAnswer, Stor
 
 use crate::Decode;
 
+pub mod accounts;
 pub mod backfills;
 pub mod catalog;
 pub mod commits;
@@ -170,6 +171,25 @@ macro_rules! conformance_tests {
                 }
             )*
         }
+    };
+}
+
+/// The same of the accounts' side, for stores that have it: of a factory whose store is an
+/// [`Accounts`](punctual_driver::accounts::Accounts) as well.
+#[macro_export]
+macro_rules! accounts_conformance_tests {
+    ($factory:expr, $block_on:expr) => {
+        $crate::conformance_tests!(@cases $factory, $block_on, accounts {
+            users_come_back_as_they_were
+            there_is_one_first_user
+            somebody_who_may_change_users_is_left
+            a_session_ends_by_itself
+            a_session_is_ended
+            a_user_has_so_many_sessions
+            a_token_is_good_until_it_is_not
+            a_user_has_so_many_tokens
+            what_is_done_to_accounts_is_on_record
+        });
     };
 }
 

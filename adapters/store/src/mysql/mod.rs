@@ -42,6 +42,7 @@ use crate::mysql::session::{Connections, Isolation, Session};
 use crate::plan::Plan;
 use crate::set_aside::SetAside;
 
+mod accounts;
 mod backfills;
 mod catalog;
 mod commit;

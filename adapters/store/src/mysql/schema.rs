@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5, V6];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -311,6 +311,43 @@ const V5: &[&str] = &[
         body LONGBLOB,
         KEY answers_by_age (made_at)
     ) ENGINE = InnoDB",
+];
+
+// Accounts. users.admin is whether they may change users: somebody has to be left who may. Of secrets there are digests only.
+const V6: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS users (
+        name VARBINARY(512) NOT NULL PRIMARY KEY,
+        password VARBINARY(1024) NOT NULL,
+        grants BLOB NOT NULL,
+        disabled TINYINT UNSIGNED NOT NULL,
+        admin TINYINT UNSIGNED NOT NULL,
+        created_at BIGINT NOT NULL,
+        password_at BIGINT NOT NULL,
+        KEY users_admin (admin, name)
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS sessions (
+        digest BINARY(32) NOT NULL PRIMARY KEY,
+        owner VARBINARY(512) NOT NULL,
+        created_at BIGINT NOT NULL,
+        seen_at BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        ends_at BIGINT NOT NULL,
+        KEY sessions_by_owner (owner, seen_at),
+        KEY sessions_by_end (expires_at)
+    ) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS api_tokens (
+        id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+        digest BINARY(32) NOT NULL,
+        name VARBINARY(1024) NOT NULL,
+        owner VARBINARY(512) NOT NULL,
+        grants BLOB NOT NULL,
+        created_at BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        used_at BIGINT,
+        UNIQUE KEY api_tokens_by_digest (digest),
+        KEY api_tokens_by_owner (owner, id)
+    ) ENGINE = InnoDB",
+    "INSERT IGNORE INTO gate (name) VALUES ('accounts')",
 ];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {

@@ -45,6 +45,7 @@ use crate::sqlite::error::Database;
 use crate::sqlite::lock::ProcessLock;
 use crate::sqlite::threads::Threads;
 
+mod accounts;
 mod backfills;
 mod catalog;
 mod commit;

@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -276,6 +276,43 @@ CREATE TABLE answers (
     body BLOB
 ) STRICT;
 CREATE INDEX answers_by_age ON answers (at);
+";
+
+// Accounts. users.admin is whether they may change users: somebody has to be left who may. Of secrets there are digests only.
+const V8: &str = "
+CREATE TABLE users (
+    name TEXT PRIMARY KEY,
+    password TEXT NOT NULL,
+    grants BLOB NOT NULL,
+    disabled INTEGER NOT NULL,
+    admin INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    password_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX users_admin ON users (name) WHERE admin = 1;
+
+CREATE TABLE sessions (
+    digest BLOB PRIMARY KEY,
+    owner TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    ends_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sessions_by_owner ON sessions (owner, seen_at);
+CREATE INDEX sessions_by_end ON sessions (expires_at);
+
+CREATE TABLE api_tokens (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest BLOB NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    grants BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    used_at INTEGER
+) STRICT;
+CREATE INDEX api_tokens_by_owner ON api_tokens (owner, id);
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which

@@ -69,4 +69,5 @@ mod suite {
     use super::{Folder, block_on};
 
     punctual_store::conformance_tests!(Folder::new(), block_on);
+    punctual_store::accounts_conformance_tests!(Folder::new(), block_on);
 }

@@ -10,7 +10,7 @@ use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId};
 use punctual_core::protocol::{Assignment, MapRole, Node, Shard};
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Ended, Executor, Stop};
-use punctual_worker::{BuiltIn, Options};
+use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) fn built_in(marker: &str, allow_commands: bool) -> BuiltIn {
-    BuiltIn::new(&Options { allow_commands, worker: WorkerId("w1".into()), marker: marker.to_owned() })
+    let (worker, internal) = (WorkerId("w1".into()), InternalAddresses::loopback());
+    BuiltIn::new(&Options { allow_commands, worker, marker: marker.to_owned(), internal })
 }
 
 pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -> Arc<Assignment> {

@@ -55,4 +55,5 @@ mod suite {
     use super::{Fresh, block_on};
 
     punctual_store::conformance_tests!(Fresh, block_on);
+    punctual_store::accounts_conformance_tests!(Fresh, block_on);
 }

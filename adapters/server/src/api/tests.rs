@@ -1,0 +1,376 @@
+//! Who may do what, route by route.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use punctual_core::time::Millis;
+use punctual_driver::accounts::{Accounts, NewToken, UserChange};
+use punctual_driver::clock::SystemClock;
+use punctual_driver::ports::{Actor, Catalog, Clock, Store};
+use punctual_signals::LocalSignals;
+use punctual_spec::zones::Zones;
+use punctual_store::SqliteStore;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::*;
+use crate::identity::Grant;
+use crate::sign_in::access::Reach;
+use crate::sign_in::secret;
+
+/// What a route takes: nothing, to have signed in, or a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    SignedIn,
+    A(Role),
+}
+
+use Takes::{A, Nothing, SignedIn};
+
+/// Every route, and what it takes of whoever has no group. A route that is not here fails the test below: say here what it takes, too.
+const TABLE: &[(&str, &str, Takes)] = &[
+    ("GET", "/health", Nothing),
+    ("GET", "/api/v1/health", Nothing),
+    ("GET", "/openapi.json", Nothing),
+    ("GET", "/sign-in", Nothing),
+    ("GET", "/sign-in/oidc", Nothing),
+    ("GET", "/sign-in/oidc/callback", Nothing),
+    ("POST", "/sign-in", Nothing),
+    ("POST", "/sign-out", SignedIn),
+    ("GET", "/first-run", Nothing),
+    ("POST", "/first-run", Nothing),
+    ("GET", "/assets/sign-in.css", Nothing),
+    ("POST", "/api/v1/sign-in", Nothing),
+    ("POST", "/api/v1/sign-out", SignedIn),
+    ("GET", "/api/v1/me", SignedIn),
+    ("GET", "/api/v1/tokens", SignedIn),
+    ("POST", "/api/v1/tokens", SignedIn),
+    ("DELETE", "/api/v1/tokens/{token}", SignedIn),
+    ("GET", "/api/v1/status", A(Role::Viewer)),
+    ("GET", "/api/v1/cluster", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}", A(Role::Viewer)),
+    ("GET", "/api/v1/workers", A(Role::Viewer)),
+    ("GET", "/api/v1/events", A(Role::Viewer)),
+    ("GET", "/api/v1/coming", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/versions", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/versions/{version}", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/diff", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/next-fires", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/days", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}/nodes", A(Role::Viewer)),
+    ("PUT", "/api/v1/tasks/{name}", A(Role::Editor)),
+    ("DELETE", "/api/v1/tasks/{name}", A(Role::Editor)),
+    ("GET", "/api/v1/tasks/{name}/occurrences", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/backfills", A(Role::Viewer)),
+    ("GET", "/api/v1/pauses", A(Role::Viewer)),
+    ("GET", "/api/v1/dead-letters", A(Role::Viewer)),
+    ("GET", "/api/v1/audit", A(Role::Viewer)),
+    ("GET", "/api/v1/instances", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}/logs", A(Role::Viewer)),
+    ("POST", "/api/v1/tasks/{name}/backfills", A(Role::Operator)),
+    ("POST", "/api/v1/backfills/{id}/cancel", A(Role::Operator)),
+    ("POST", "/api/v1/tasks/{name}/trigger", A(Role::Operator)),
+    ("DELETE", "/api/v1/tasks/{name}/triggers/{key}", A(Role::Operator)),
+    ("PATCH", "/api/v1/tasks/{name}/triggers/{key}", A(Role::Operator)),
+    ("POST", "/api/v1/tasks/{name}/pause", A(Role::Operator)),
+    ("POST", "/api/v1/tasks/{name}/resume", A(Role::Operator)),
+    ("POST", "/api/v1/groups/{group}/pause", A(Role::Operator)),
+    ("POST", "/api/v1/groups/{group}/resume", A(Role::Operator)),
+    ("POST", "/api/v1/pause", A(Role::Operator)),
+    ("POST", "/api/v1/resume", A(Role::Operator)),
+    ("POST", "/api/v1/dead-letters/replay", A(Role::Operator)),
+    ("POST", "/api/v1/dead-letters/discard", A(Role::Operator)),
+    ("POST", "/api/v1/instances/{id}/cancel", A(Role::Operator)),
+    ("POST", "/api/v1/instances/{id}/kill", A(Role::Operator)),
+    ("POST", "/api/v1/instances/{id}/skip", A(Role::Operator)),
+    ("POST", "/api/v1/instances/{id}/rerun", A(Role::Operator)),
+    ("POST", "/api/v1/instances/{id}/nodes/{node}", A(Role::Operator)),
+    ("PUT", "/api/v1/sources/{source}", A(Role::Editor)),
+    ("GET", "/api/v1/users", A(Role::Admin)),
+    ("POST", "/api/v1/users", A(Role::Admin)),
+    ("GET", "/api/v1/users/{user}", A(Role::Admin)),
+    ("PATCH", "/api/v1/users/{user}", A(Role::Admin)),
+    ("DELETE", "/api/v1/users/{user}", A(Role::Admin)),
+    // Of somebody else; one's own is another matter.
+    ("PUT", "/api/v1/users/{user}/password", A(Role::Admin)),
+];
+
+const PARAMS: [(&str, &str); 7] = [
+    ("{name}", "nothing"),
+    ("{group}", "nothing"),
+    ("{key}", "k"),
+    ("{node}", "n"),
+    ("{user}", "nobody"),
+    ("{token}", "999"),
+    ("{source}", "s"),
+];
+
+/// An address of the route where nothing is.
+fn nowhere(path: &str) -> String {
+    let id = if path.contains("backfills") { "999" } else { "1-999" };
+    PARAMS.iter().fold(path.replace("{id}", id), |path, (param, value)| path.replace(param, value))
+}
+
+const TASKS: &str = "
+tasks:
+  - {name: in-a, group: a, trigger: manual, command: x}
+  - {name: in-b, group: b, trigger: manual, command: x}
+  - {name: in-none, trigger: manual, command: x}
+";
+
+struct World {
+    api: Api<SqliteStore, SystemClock>,
+    router: Router,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    async fn new(reach: Reach) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let zones = Arc::new(Zones::load());
+        let store = Arc::new(crate::open::store(&folder.path().join("punctual.db"), &zones).unwrap());
+        let file = folder.path().join("tasks.yaml");
+        std::fs::write(&file, TASKS).unwrap();
+        let file = punctual_spec::file::read_file(&file, &zones).ok().unwrap();
+        let documents = file.tasks.iter().map(|task| crate::open::document(&task.spec, &zones).unwrap()).collect();
+        let clock = Arc::new(SystemClock::new());
+        let applied = store.apply("file".into(), "test".into(), documents, false, clock.now().wall).await.unwrap();
+        assert!(applied.refused.is_empty());
+        // No scheduler answers.
+        let (scheduler, _) = mpsc::channel(1);
+        let signals = Arc::new(LocalSignals::new(scheduler.clone()));
+        let (_, trouble) = watch::channel(None);
+        let access = Arc::new(Access::new(reach, None));
+        let (applied, events, partitions) = (Applied::default(), Events::new(1), Store::partitions(&*store));
+        let api = Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access };
+        World { router: router(api.clone()), api, _folder: folder }
+    }
+
+    /// A new user with these grants, and a token of theirs.
+    async fn token(&self, name: &str, grants: &[(Role, Option<&str>)]) -> String {
+        let grants: Arc<[Grant]> = grants.iter().map(|(role, group)| Grant { role: *role, group: group.map(Into::into) }).collect();
+        let (by, now) = (Actor::from("test"), self.api.clock.now().wall);
+        let add = UserChange::Add { password: "none".into(), grants: grants.clone(), as_first: false };
+        self.api.store.change_user(name.into(), add, by.clone(), now).await.unwrap();
+        let token = secret::token();
+        let digest = secret::digest(&token).unwrap();
+        let new = NewToken { name: "test".into(), owner: name.into(), digest, grants, lasts: Millis::from_secs(60) };
+        self.api.store.make_token(new, by, now).await.unwrap();
+        token
+    }
+
+    async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &Value) -> (StatusCode, Value) {
+        let mut request =
+            Request::builder().method(method).uri(path).header("host", "127.0.0.1").header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = if method == "GET" { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let policy = response.headers()["content-security-policy"].to_str().unwrap();
+        assert!(
+            policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+        let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// All routes, all roles, and nobody.
+#[test]
+fn every_route_lets_in_who_may_and_nobody_else() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let (_, _, rules) = described(world.api.clone());
+        let registered: BTreeMap<_, _> = rules.iter().map(|rule| ((rule.method.as_str(), rule.path), rule.needs)).collect();
+        let table: BTreeMap<_, _> = TABLE.iter().map(|(method, path, takes)| ((*method, *path), *takes)).collect();
+        assert_eq!(registered.keys().collect::<Vec<_>>(), table.keys().collect::<Vec<_>>());
+        let mut tokens = Vec::new();
+        for role in Role::ALL {
+            tokens.push((role, world.token(role.name(), &[(role, None)]).await));
+        }
+        for ((method, path), takes) in &table {
+            let address = nowhere(path);
+            let (status, answer) = world.ask(method, &address, None, &json!({})).await;
+            let is_refused = status == StatusCode::UNAUTHORIZED && answer["code"] == "PUN-403";
+            assert_eq!(is_refused, *takes != Nothing, "nobody, {method} {path}: {status} {answer}");
+            for (role, token) in &tokens {
+                let (status, answer) = world.ask(method, &address, Some(token), &json!({})).await;
+                let may = match takes {
+                    Nothing | SignedIn => true,
+                    A(least) => role >= least,
+                };
+                let is_refused = status == StatusCode::FORBIDDEN && answer["code"] == "PUN-406";
+                assert_eq!(is_refused, !may, "{role:?}, {method} {path}: {status} {answer}");
+                assert!(may || status == StatusCode::FORBIDDEN, "{role:?}, {method} {path}: {status} {answer}");
+            }
+        }
+        // What is nowhere tells nobody anything.
+        assert_eq!(world.ask("GET", "/api/v1/nothing", None, &json!({})).await.0, StatusCode::UNAUTHORIZED);
+        assert_eq!(world.ask("GET", "/api/v1/nothing", Some(&tokens[0].1), &json!({})).await.0, StatusCode::NOT_FOUND);
+    });
+}
+
+/// Of another group somebody sees nothing; where they only read, they do no more.
+#[test]
+fn a_role_in_a_group_is_good_for_its_tasks_only() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        world.token("root", &[(Role::Admin, None)]).await;
+        let ann = world.token("ann", &[(Role::Operator, Some("a")), (Role::Viewer, Some("b"))]).await;
+        for (method, path, takes) in TABLE.iter().filter(|(_, path, _)| path.contains("/tasks/{name}")) {
+            for (task, is_seen, acts) in [("in-a", true, true), ("in-b", true, false), ("in-none", false, false), ("nothing", false, false)]
+            {
+                if acts && *method != "GET" {
+                    // It would be done; see the end-to-end tests.
+                    continue;
+                }
+                let address = nowhere(&path.replace("{name}", task));
+                let (status, answer) = world.ask(method, &address, Some(&ann), &json!({})).await;
+                let expected = match (is_seen, *takes) {
+                    (false, _) => (StatusCode::NOT_FOUND, json!("PUN-303")),
+                    (true, A(Role::Viewer)) => (StatusCode::OK, Value::Null),
+                    (true, _) => (StatusCode::FORBIDDEN, json!("PUN-406")),
+                };
+                assert_eq!((status, answer["code"].clone()), expected, "{method} {address}: {answer}");
+            }
+        }
+        let (_, listed) = world.ask("GET", "/api/v1/tasks", Some(&ann), &json!({})).await;
+        let names = |listed: &Value| listed["tasks"].as_array().unwrap().iter().map(|task| task["name"].clone()).collect::<Vec<_>>();
+        assert_eq!((names(&listed), &listed["next"]), (vec![json!("in-a"), json!("in-b")], &Value::Null));
+        let (_, page) = world.ask("GET", "/api/v1/tasks?limit=1&after=in-a", Some(&ann), &json!({})).await;
+        assert_eq!((names(&page), &page["next"]), (vec![json!("in-b")], &json!("in-b")));
+        let (_, audit) = world.ask("GET", "/api/v1/audit", Some(&ann), &json!({})).await;
+        let tasks: Vec<_> = audit["audit"].as_array().unwrap().iter().map(|audit| audit["task"].clone()).collect();
+        assert_eq!(tasks, [json!("in-b"), json!("in-a")], "neither tasks of others nor users");
+        for path in ["/api/v1/audit?task=in-none", "/api/v1/instances?task=in-none", "/api/v1/dead-letters?task=in-none"] {
+            let (status, answer) = world.ask("GET", path, Some(&ann), &json!({})).await;
+            assert_eq!((status, &answer["code"]), (StatusCode::NOT_FOUND, &json!("PUN-303")), "{path}");
+        }
+        for (path, status) in [("/api/v1/groups/b/pause", 403), ("/api/v1/groups/c/pause", 404), ("/api/v1/pause", 403)] {
+            assert_eq!(world.ask("POST", path, Some(&ann), &json!({})).await.0, status, "{path}");
+        }
+        for (task, status) in [("in-b", 403), ("in-none", 404)] {
+            let body = json!({ "task": task, "reason": "x" });
+            assert_eq!(world.ask("POST", "/api/v1/dead-letters/discard", Some(&ann), &body).await.0, status, "{task}");
+        }
+    });
+}
+
+/// By the group that a task has, and by the one that it would get; what is removed counts, and what is only fired after.
+#[test]
+fn an_editor_of_a_group_edits_its_tasks_only() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        world.token("root", &[(Role::Admin, None)]).await;
+        let ed = world.token("ed", &[(Role::Editor, Some("a"))]).await;
+        let task = |name: &str, group: Option<&str>, after: Option<&str>| {
+            let mut task = json!({ "name": name, "trigger": "manual", "command": "y" });
+            if let Some(group) = group {
+                task["group"] = json!(group);
+            }
+            if let Some(after) = after {
+                task["after"] = json!([{ "task": after }]);
+            }
+            let text = json!({ "tasks": [task] }).to_string();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("task.yaml");
+            std::fs::write(&path, text).unwrap();
+            let file = punctual_spec::file::read_file(&path, &world.api.zones).unwrap_or_else(|problems| panic!("{problems}"));
+            serde_json::from_str::<Value>(&file.tasks[0].spec.to_json()).unwrap()
+        };
+        let apply = async |source: &str, documents: Vec<Value>| {
+            let body = json!({ "documents": documents });
+            let (status, answer) = world.ask("PUT", &format!("/api/v1/sources/{source}"), Some(&ed), &body).await;
+            (status.as_u16(), answer)
+        };
+        let own = apply("mine", vec![task("new", Some("a"), None)]).await;
+        assert_eq!((own.0, &own.1["created"]), (200, &json!(["new"])), "{}", own.1);
+        for (what, source, documents) in [
+            ("a task of another group", "mine", vec![task("new", Some("a"), None), task("other", Some("b"), None)]),
+            ("a task without a group", "mine", vec![task("other", None, None)]),
+            ("out of the group", "mine", vec![task("new", Some("b"), None)]),
+            ("somebody else's into the group", "mine", vec![task("new", Some("a"), None), task("in-b", Some("a"), None)]),
+            ("what is removed", "file", vec![task("in-a", Some("a"), None)]),
+        ] {
+            let (status, answer) = apply(source, documents).await;
+            assert_eq!((status, &answer["code"]), (403, &json!("PUN-406")), "{what}: {answer}");
+        }
+        let (status, answer) = apply("mine", vec![task("new", Some("a"), Some("in-b"))]).await;
+        assert_eq!((status, &answer["code"]), (404, &json!("PUN-303")), "it would tell of a task that they don't see: {answer}");
+        let (status, _) = apply("mine", vec![task("new", Some("a"), Some("in-a"))]).await;
+        assert_eq!(status, 200);
+        let names: Vec<_> = world.api.store.tasks(None, 10).await.unwrap().iter().map(|view| view.name.to_string()).collect();
+        assert_eq!(names, ["in-a", "in-b", "in-none", "new"]);
+    });
+}
+
+/// Where nobody signs in whoever asks is local, and the request was meant for this machine.
+#[test]
+fn without_users_this_machine_may_everything_and_others_nothing() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let (status, me) = world.ask("GET", "/api/v1/me", None, &json!({})).await;
+        assert_eq!((status.as_u16(), &me["name"], &me["by"]), (200, &json!("local"), &json!("here")));
+        let first = json!({ "name": "root", "grants": [{ "role": "editor" }] });
+        let (status, answer) = world.ask("POST", "/api/v1/users", None, &first).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (409, &json!("PUN-414")), "it would lock everybody out");
+        let first = json!({ "name": "root", "grants": [{ "role": "admin" }] });
+        let (status, answer) = world.ask("POST", "/api/v1/users", None, &first).await;
+        assert_eq!((status.as_u16(), answer["password"].as_str().map(str::len)), (201, Some(64)), "{answer}");
+        assert_eq!(world.ask("GET", "/api/v1/me", None, &json!({})).await.0, StatusCode::UNAUTHORIZED, "from the first user on");
+        let beyond = World::new(Reach { is_beyond: true, ..Reach::default() }).await;
+        assert_eq!(beyond.ask("GET", "/api/v1/tasks", None, &json!({})).await.0, StatusCode::UNAUTHORIZED);
+        assert_eq!(beyond.ask("POST", "/api/v1/users", None, &first).await.0, StatusCode::UNAUTHORIZED);
+    });
+}
+
+/// As far as its owner may, at the time that it is shown.
+#[test]
+fn a_token_does_no_more_than_its_owner() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let root = world.token("root", &[(Role::Admin, None)]).await;
+        let ann = world.token("ann", &[(Role::Operator, None)]).await;
+        let make = async |token: &str, body: Value| world.ask("POST", "/api/v1/tokens", Some(token), &body).await;
+        let (status, answer) = make(&ann, json!({ "name": "more" })).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (403, &json!("PUN-416")), "a token makes none");
+        let (status, answer) = make(&root, json!({ "name": "more", "owner": "ann", "grants": [{ "role": "editor" }] })).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (403, &json!("PUN-415")), "{answer}");
+        let (status, answer) = make(&root, json!({ "name": "x", "owner": "nobody" })).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (404, &json!("PUN-412")));
+        let narrow = json!({ "name": "ci", "owner": "ann", "grants": [{ "role": "operator", "group": "a" }], "expires_in_s": 60 });
+        let (status, made) = make(&root, narrow).await;
+        assert_eq!(status.as_u16(), 201, "{made}");
+        let ci = made["token"].as_str().unwrap().to_owned();
+        assert_eq!(world.ask("GET", "/api/v1/tasks/in-a", Some(&ci), &json!({})).await.0, 200);
+        assert_eq!(world.ask("GET", "/api/v1/tasks/in-b", Some(&ci), &json!({})).await.0, 404);
+        let (_, me) = world.ask("GET", "/api/v1/me", Some(&ci), &json!({})).await;
+        assert_eq!((&me["name"], &me["grants"]), (&json!("ann"), &json!([{ "role": "operator", "group": "a" }])));
+        // Its owner may less from now on, and so may it.
+        let less = json!({ "grants": [{ "role": "viewer" }] });
+        assert_eq!(world.ask("PATCH", "/api/v1/users/ann", Some(&root), &less).await.0, 200);
+        assert_eq!(world.ask("POST", "/api/v1/tasks/in-a/pause", Some(&ci), &json!({})).await.0, 403);
+        assert_eq!(world.ask("GET", "/api/v1/tasks/in-a", Some(&ci), &json!({})).await.0, 200);
+        assert_eq!(world.ask("PATCH", "/api/v1/users/ann", Some(&root), &json!({ "disabled": true })).await.0, 200);
+        let (status, answer) = world.ask("GET", "/api/v1/me", Some(&ci), &json!({})).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (401, &json!("PUN-408")));
+        for bad in
+            [json!({ "name": "" }), json!({ "name": "x", "expires_in_s": 0 }), json!({ "name": "x", "expires_in_s": 99_999_999_999_u64 })]
+        {
+            assert_eq!(make(&root, bad.clone()).await.0, 400, "{bad}");
+        }
+    });
+}

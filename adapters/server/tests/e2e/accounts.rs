@@ -1,0 +1,363 @@
+//! Signing in: the first user, sessions, tokens, roles; and what forged, replayed and guessed requests come to.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Dev, Folder, eventually, request};
+
+const FILE: &str = r#"
+tasks:
+  - {name: bill, group: billing, trigger: manual, command: "echo paid"}
+  - {name: mail, group: mailing, trigger: manual, command: "echo sent"}
+  - {name: plain, trigger: manual, command: "true"}
+"#;
+const PASSWORD: &str = "correct horse battery";
+
+fn call(dev: &Dev, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+    let headers: Vec<_> =
+        [("content-type", "application/json"), ("user-agent", "e2e/1")].into_iter().chain(headers.iter().copied()).collect();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    request(dev.address(), method, path, &headers, body.as_bytes())
+}
+
+fn form(dev: &Dev, path: &str, headers: &[(&str, &str)], fields: &str) -> Answer {
+    let kind = ("content-type", "application/x-www-form-urlencoded");
+    let headers: Vec<_> = [kind].into_iter().chain(headers.iter().copied()).collect();
+    request(dev.address(), "POST", path, &headers, fields.as_bytes())
+}
+
+/// A header of an answer.
+fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.head.lines().filter_map(|line| line.split_once(": ")).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// What the answer sets as a cookie, as a request sends it back.
+#[track_caller]
+fn cookie(answer: &Answer) -> String {
+    let set = header(answer, "set-cookie").unwrap_or_else(|| panic!("no cookie: {answer:?}"));
+    set.split(';').next().unwrap().to_owned()
+}
+
+/// Adds a user, as whoever shows these headers.
+#[track_caller]
+fn add(dev: &Dev, headers: &[(&str, &str)], name: &str, grants: Value) {
+    let added = call(dev, "POST", "/api/v1/users", headers, &json!({ "name": name, "password": PASSWORD, "grants": grants }));
+    assert_eq!(added.status, 201, "{added:?}");
+}
+
+/// A session: its cookie, and what requests that write have to show.
+struct Session {
+    cookie: String,
+    csrf: String,
+}
+
+impl Session {
+    #[track_caller]
+    fn begin(dev: &Dev, name: &str, headers: &[(&str, &str)]) -> Session {
+        let answer = call(dev, "POST", "/api/v1/sign-in", headers, &json!({ "name": name, "password": PASSWORD }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Session { cookie: cookie(&answer), csrf: answer.json()["csrf"].as_str().unwrap().to_owned() }
+    }
+
+    fn headers(&self) -> [(&str, &str); 2] {
+        [("cookie", &self.cookie), ("x-csrf-token", &self.csrf)]
+    }
+
+    fn is_open(&self, dev: &Dev) -> bool {
+        call(dev, "GET", "/api/v1/me", &[("cookie", &self.cookie)], &Value::Null).status == 200
+    }
+}
+
+/// An admin's dev, with their session.
+fn with_root(folder: &Folder) -> (Dev, Session) {
+    let dev = folder.dev();
+    add(&dev, &[], "root", json!([{ "role": "admin" }]));
+    let session = Session::begin(&dev, "root", &[]);
+    (dev, session)
+}
+
+fn token(dev: &Dev, root: &Session, owner: &str, expires_in_s: u64) -> (u64, String) {
+    let body = json!({ "name": "e2e", "owner": owner, "expires_in_s": expires_in_s });
+    let made = call(dev, "POST", "/api/v1/tokens", &root.headers(), &body);
+    assert_eq!(made.status, 201, "{made:?}");
+    let made = made.json();
+    (made["id"].as_u64().unwrap(), format!("Bearer {}", made["token"].as_str().unwrap()))
+}
+
+/// The link is printed at the start, and is good once.
+#[test]
+fn the_first_user_is_made_by_a_link_that_is_good_once() {
+    let folder = Folder::with(FILE);
+    // Whoever a proxy brings is no longer this machine.
+    let proxied = ["--trusted-proxy", "127.0.0.1"];
+    let dev = folder.dev_with(&proxied);
+    dev.says("/first-run?key=");
+    let told = dev.told();
+    let key = told.split("/first-run?key=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let link = format!("/first-run?key={key}");
+    call(&dev, "GET", "/api/v1/tasks", &[], &Value::Null).check_refusal(401, "PUN-403");
+    call(&dev, "POST", "/api/v1/users", &[], &json!({ "name": "root" })).check_refusal(401, "PUN-403");
+    let led = call(&dev, "GET", "/tasks?a=b", &[("accept", "text/html")], &Value::Null);
+    assert_eq!((led.status, header(&led, "location")), (303, Some("/sign-in?next=/tasks%3Fa%3Db")));
+    let page = call(&dev, "GET", &link, &[], &Value::Null);
+    assert_eq!((page.status, header(&page, "cache-control")), (200, Some("no-store")));
+    assert!(page.body.contains(&key) && header(&page, "content-security-policy").is_some_and(|policy| !policy.contains("unsafe")));
+    assert_eq!(call(&dev, "GET", "/first-run?key=guessed", &[], &Value::Null).status, 410);
+    let fields = |name: &str, password: &str| format!("key={key}&name={name}&password={}", password.replace(' ', "+"));
+    assert_eq!(form(&dev, "/first-run", &[], &fields("root", "short")).status, 400, "the link is still good");
+    assert_eq!(form(&dev, "/first-run", &[("origin", "https://evil.example")], &fields("root", PASSWORD)).status, 403);
+    let secure = [("x-forwarded-proto", "https"), ("x-forwarded-for", "198.51.100.7")];
+    let made = form(&dev, "/first-run", &secure, &fields("root", PASSWORD));
+    assert_eq!((made.status, header(&made, "location")), (303, Some("/")), "{made:?}");
+    let set = header(&made, "set-cookie").unwrap().to_owned();
+    assert!(set.starts_with("__Host-punctual=") && set.contains("; Secure") && set.contains("; HttpOnly; SameSite=Strict"), "{set}");
+    for again in [form(&dev, "/first-run", &secure, &fields("second", PASSWORD)), call(&dev, "GET", &link, &[], &Value::Null)] {
+        assert_eq!(again.status, 410, "{again:?}");
+    }
+    let session = cookie(&made);
+    let over_tls = [("cookie", &*session), ("x-forwarded-proto", "https")];
+    let me = call(&dev, "GET", "/api/v1/me", &over_tls, &Value::Null).json();
+    assert_eq!((&me["name"], &me["grants"]), (&json!("root"), &json!([{ "role": "admin", "group": null }])));
+    call(&dev, "GET", "/api/v1/me", &[("cookie", &session)], &Value::Null).check_refusal(401, "PUN-403");
+    let audit = call(&dev, "GET", "/api/v1/audit?limit=2", &over_tls, &Value::Null).json();
+    let actions: Vec<_> = audit["audit"].as_array().unwrap().iter().map(|entry| (&entry["action"], &entry["by"])).collect();
+    assert_eq!(actions, [(&json!("sign_in"), &json!("root")), (&json!("add_user"), &json!("root"))]);
+    assert!(audit["audit"][0]["from"].as_str().is_some_and(|from| from.contains("198.51.100.7")), "{audit}");
+    dev.stop();
+    // There is a user: no link any more, and the old one is none.
+    let dev = folder.dev_with(&proxied);
+    assert_eq!(call(&dev, "GET", &link, &[], &Value::Null).status, 410);
+    assert!(!dev.told().contains("first-run"), "{}", dev.told());
+    dev.stop();
+}
+
+#[test]
+fn forged_and_replayed_requests_are_refused() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    let pause = |headers: &[(&str, &str)]| call(&dev, "POST", "/api/v1/tasks/plain/pause", headers, &json!({}));
+    let cookie_only = [("cookie", &*root.cookie)];
+    pause(&cookie_only).check_refusal(403, "PUN-407");
+    pause(&[("cookie", &root.cookie), ("x-csrf-token", "")]).check_refusal(403, "PUN-407");
+    // What another session shows is good for that one only.
+    let other = Session::begin(&dev, "root", &[]);
+    pause(&[("cookie", &root.cookie), ("x-csrf-token", &other.csrf)]).check_refusal(403, "PUN-407");
+    // A form of another site has no field `csrf`, or a wrong one.
+    for fields in ["", "csrf=", "reason=x", &format!("csrf={}", other.csrf)] {
+        form(&dev, "/sign-out", &cookie_only, fields).check_refusal(403, "PUN-407");
+    }
+    for foreign in
+        [("origin", "https://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site")]
+    {
+        let [cookie, csrf] = root.headers();
+        pause(&[cookie, csrf, foreign]).check_refusal(403, "PUN-308");
+        let sign_in = json!({ "name": "root", "password": PASSWORD });
+        call(&dev, "POST", "/api/v1/sign-in", &[foreign], &sign_in).check_refusal(403, "PUN-308");
+    }
+    assert_eq!(call(&dev, "GET", "/api/v1/pauses", &cookie_only, &Value::Null).json()["pauses"], json!([]));
+    assert_eq!(pause(&root.headers()).status, 202);
+    let own = format!("http://{}", dev.address());
+    let [cookie_of, csrf] = root.headers();
+    assert_eq!(call(&dev, "POST", "/api/v1/tasks/plain/resume", &[cookie_of, csrf, ("origin", &own)], &json!({})).status, 202);
+    // Signed out by the form of a page; what is sent again afterwards is nobody's.
+    let out = form(&dev, "/sign-out", &cookie_only, &format!("csrf={}", root.csrf));
+    assert_eq!((out.status, header(&out, "location")), (303, Some("/sign-in")), "{out:?}");
+    assert!(header(&out, "set-cookie").is_some_and(|set| set.contains("Max-Age=0")));
+    pause(&root.headers()).check_refusal(401, "PUN-403");
+    assert!(!root.is_open(&dev) && other.is_open(&dev));
+    dev.stop();
+}
+
+#[test]
+fn a_session_has_a_new_id_and_ends_with_the_password() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    // An id that somebody else has chosen, or that was there before, is not taken over.
+    let planted =
+        call(&dev, "POST", "/api/v1/sign-in", &[("cookie", "punctual=0123456789abcdef")], &json!({ "name": "root", "password": PASSWORD }));
+    assert!(!cookie(&planted).contains("0123456789abcdef"));
+    let again = Session::begin(&dev, "root", &[("cookie", &root.cookie)]);
+    assert!(again.cookie != root.cookie && again.is_open(&dev) && !root.is_open(&dev), "the one before it has ended");
+    let others = [Session::begin(&dev, "root", &[]), Session::begin(&dev, "root", &[])];
+    let set = |headers: &[(&str, &str)], body: Value| call(&dev, "PUT", "/api/v1/users/root/password", headers, &body);
+    set(&again.headers(), json!({ "password": "another long password" })).check_refusal(401, "PUN-404");
+    set(&again.headers(), json!({ "password": "short", "current": PASSWORD })).check_refusal(400, "PUN-410");
+    let answer = set(&again.headers(), json!({ "password": "another long password", "current": PASSWORD }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(again.is_open(&dev) && others.iter().all(|other| !other.is_open(&dev)));
+    let old = call(&dev, "POST", "/api/v1/sign-in", &[], &json!({ "name": "root", "password": PASSWORD }));
+    old.check_refusal(401, "PUN-404");
+    dev.stop();
+}
+
+/// By name and by address, with the same answer whatever was wrong.
+#[test]
+fn who_guesses_is_slowed_down_and_learns_nothing() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    add(&dev, &[], "root", json!([{ "role": "admin" }]));
+    dev.stop();
+    let dev = folder.dev_with(&["--trusted-proxy", "127.0.0.1"]);
+    let try_as = |name: &str, password: &str, address: &str| {
+        call(&dev, "POST", "/api/v1/sign-in", &[("x-forwarded-for", address)], &json!({ "name": name, "password": password }))
+    };
+    let wrong = try_as("root", "wrong password", "198.51.100.1");
+    let unknown = try_as("nobody", "wrong password", "198.51.100.1");
+    wrong.check_refusal(401, "PUN-404");
+    assert_eq!((unknown.status, &unknown.body), (wrong.status, &wrong.body));
+    for number in 2..=10 {
+        try_as("root", "wrong password", &format!("198.51.100.{number}")).check_refusal(401, "PUN-404");
+    }
+    let slowed = try_as("root", PASSWORD, "198.51.100.99");
+    slowed.check_refusal(429, "PUN-405");
+    assert!(
+        header(&slowed, "retry-after").and_then(|wait| wait.parse::<u64>().ok()).is_some_and(|wait| (1..=15).contains(&wait)),
+        "{slowed:?}"
+    );
+    // A name that nobody has is slowed down as well, and others are not.
+    let tries = (0..12).map(|_| try_as("nobody", "x", "203.0.113.1").status).collect::<Vec<_>>();
+    assert_eq!((tries[0], tries[11]), (401, 429), "{tries:?}");
+    try_as("somebody-else", "x", "203.0.113.2").check_refusal(401, "PUN-404");
+    let from_one: Vec<_> = (0..60).map(|number| try_as(&format!("user{number}"), "x", "203.0.113.3").status).collect();
+    assert!(from_one[..30].iter().all(|status| *status == 401) && from_one[59] == 429, "{from_one:?}");
+    dev.stop();
+}
+
+#[test]
+fn roles_hold_in_the_api_and_in_the_cli_and_the_audit_says_who() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ann", json!([{ "role": "operator", "group": "billing" }]));
+    add(&dev, &root.headers(), "vic", json!([{ "role": "viewer", "group": "mailing" }]));
+    let ((ann_id, ann), (_, vic)) = (token(&dev, &root, "ann", 600), token(&dev, &root, "vic", 600));
+    let as_ann = |method: &str, path: &str, body: Value| call(&dev, method, path, &[("authorization", &ann)], &body);
+    let as_vic = |method: &str, path: &str, body: Value| call(&dev, method, path, &[("authorization", &vic)], &body);
+    let fired = as_ann("POST", "/api/v1/tasks/bill/trigger", json!({ "by": "somebody else" }));
+    assert_eq!(fired.status, 202, "{fired:?}");
+    let bill = eventually("it ran", || {
+        let page = as_ann("GET", "/api/v1/instances?state=succeeded", Value::Null).json();
+        page["instances"][0]["id"].as_str().map(str::to_owned)
+    });
+    let [cookie_of, csrf] = root.headers();
+    let fired = call(&dev, "POST", "/api/v1/tasks/mail/trigger", &[cookie_of, csrf], &json!({}));
+    assert_eq!(fired.status, 202);
+    let mail = eventually("it ran", || {
+        let page = as_vic("GET", "/api/v1/instances?state=succeeded", Value::Null).json();
+        page["instances"][0]["id"].as_str().map(str::to_owned)
+    });
+    for (path, status) in [("", 200), ("/logs", 200)] {
+        assert_eq!(as_ann("GET", &format!("/api/v1/instances/{bill}{path}"), Value::Null).status, status);
+        as_vic("GET", &format!("/api/v1/instances/{bill}{path}"), Value::Null).check_refusal(404, "PUN-304");
+    }
+    for act in ["cancel", "kill", "skip", "rerun"] {
+        as_vic("POST", &format!("/api/v1/instances/{mail}/{act}"), json!({})).check_refusal(403, "PUN-406");
+        as_ann("POST", &format!("/api/v1/instances/{mail}/{act}"), json!({})).check_refusal(404, "PUN-304");
+    }
+    assert_eq!(as_ann("POST", &format!("/api/v1/instances/{bill}/rerun"), json!({})).status, 202);
+    let names = |answer: Answer, list: &str, field: &str| {
+        let mut names: Vec<_> = answer.json()[list].as_array().unwrap().iter().map(|row| row[field].as_str().unwrap().to_owned()).collect();
+        names.dedup();
+        names
+    };
+    assert_eq!(names(as_ann("GET", "/api/v1/tasks", Value::Null), "tasks", "name"), ["bill"]);
+    assert_eq!(names(as_ann("GET", "/api/v1/instances", Value::Null), "instances", "task"), ["bill"]);
+    assert_eq!(names(as_vic("GET", "/api/v1/instances", Value::Null), "instances", "task"), ["mail"]);
+    let audit = as_ann("GET", "/api/v1/audit?task=bill", Value::Null).json();
+    let trigger = audit["audit"].as_array().unwrap().iter().find(|entry| entry["action"] == "trigger").unwrap();
+    assert_eq!((&trigger["by"], &trigger["from"]), (&json!("ann"), &json!(format!("e2e/1, 127.0.0.1, token {ann_id}"))));
+    // The same by the CLI.
+    let cli = |arguments: &[&str], bearer: &str| {
+        let token = bearer.strip_prefix("Bearer ").unwrap();
+        dev.cli(&[arguments, &["--token", token]].concat())
+    };
+    assert!(cli(&["tasks"], &ann).stdout.contains("bill"));
+    for (arguments, code) in [(&["trigger", "mail"][..], "PUN-303"), (&["pause", "--all"], "PUN-406"), (&["users", "list"], "PUN-406")] {
+        let refused = cli(arguments, &ann);
+        assert!(refused.code == Some(1) && refused.stderr.starts_with(code), "{arguments:?}: {}", refused.stderr);
+    }
+    let applied = cli(&["apply", folder.path("tasks.yaml").to_str().unwrap()], &ann);
+    assert!(applied.stderr.starts_with("PUN-406"), "{}", applied.stderr);
+    assert!(dev.cli(&["tasks"]).stderr.starts_with("PUN-403"));
+    dev.stop();
+}
+
+#[test]
+fn a_token_that_has_expired_or_was_revoked_opens_nothing() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    let ask = |bearer: &str| call(&dev, "GET", "/api/v1/me", &[("authorization", bearer)], &Value::Null);
+    let (_, short) = token(&dev, &root, "root", 1);
+    eventually("it has expired", || (ask(&short).status == 401).then_some(()));
+    ask(&short).check_refusal(401, "PUN-408");
+    let (id, bearer) = token(&dev, &root, "root", 600);
+    assert_eq!(ask(&bearer).status, 200);
+    let listed = call(&dev, "GET", "/api/v1/tokens", &[("authorization", &bearer)], &Value::Null);
+    assert!(!listed.body.contains("pun_") && listed.json()["tokens"][0]["id"] == id, "{listed:?}");
+    let revoked = call(&dev, "DELETE", &format!("/api/v1/tokens/{id}"), &root.headers(), &json!({}));
+    assert_eq!(revoked.status, 200, "{revoked:?}");
+    ask(&bearer).check_refusal(401, "PUN-408");
+    call(&dev, "DELETE", &format!("/api/v1/tokens/{id}"), &root.headers(), &json!({})).check_refusal(404, "PUN-417");
+    // A cookie does not make a bad token good.
+    let both = call(&dev, "GET", "/api/v1/me", &[("authorization", &bearer), ("cookie", &root.cookie)], &Value::Null);
+    both.check_refusal(401, "PUN-408");
+    for bad in ["Bearer", "Bearer ", "Basic cm9vdDp4", "Bearer pun_", &format!("Bearer {}", "x".repeat(5_000))] {
+        ask(bad).check_refusal(401, "PUN-408");
+    }
+    // Neither secret is in the database, nor the password.
+    dev.stop();
+    let bytes = std::fs::read(folder.path("punctual.db")).unwrap();
+    let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("root") && !holds(bearer.trim_start_matches("Bearer ")) && !holds(PASSWORD));
+}
+
+/// Users, tokens and contexts with the CLI alone.
+#[test]
+fn the_cli_adds_users_makes_tokens_and_remembers_clusters() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let home = folder.path("home");
+    let api = format!("http://{}", dev.address());
+    let punctual = |arguments: &[&str], input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).env("XDG_CONFIG_HOME", &home).env_remove("PUNCTUAL_API").env_remove("PUNCTUAL_TOKEN");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let password = format!("{PASSWORD}\n");
+    let first = punctual(&["users", "add", "root", "--grant", "viewer", "--password-stdin", "--api", &api], &password);
+    assert!(first.2.starts_with("PUN-414"), "{first:?}");
+    let first = punctual(&["users", "add", "root", "--grant", "admin", "--password-stdin", "--api", &api], &password);
+    assert_eq!((first.0, first.1.trim()), (Some(0), "root is added: admin"), "{first:?}");
+    let made = punctual(&["tokens", "create", "cli", "--user", "root", "--expires-in", "1d", "--api", &api], &password);
+    assert!(made.0 == Some(0) && made.1.starts_with("pun_"), "{made:?}");
+    let added = punctual(&["context", "add", "here", "--api", &api, "--token-stdin"], &made.1);
+    assert_eq!(added.0, Some(0), "{added:?}");
+    let listed = punctual(&["context", "list"], "");
+    assert!(listed.1.contains("here") && listed.1.contains(&api) && !listed.1.contains("pun_"), "{listed:?}");
+    let added = punctual(&["users", "add", "ann", "--grant", "operator@billing"], "");
+    assert!(added.0 == Some(0) && added.1.contains("ann is added: operator@billing\npassword   "), "{added:?}");
+    let granted = punctual(&["users", "grant", "ann", "viewer", "editor@mailing"], "");
+    assert_eq!(granted.1.trim(), "ann may from now on: viewer, editor@mailing", "{granted:?}");
+    assert_eq!(punctual(&["users", "disable", "ann"], "").1.trim(), "ann is disabled");
+    let users = punctual(&["users", "list"], "");
+    assert!(users.1.contains("viewer, editor@mailing") && users.1.contains("disabled"), "{users:?}");
+    assert!(punctual(&["users", "disable", "root"], "").2.starts_with("PUN-413"));
+    let changed = punctual(&["users", "passwd", "root"], &format!("{PASSWORD}\nanother long password\n"));
+    assert_eq!(changed.0, Some(0), "{changed:?}");
+    assert!(punctual(&["tokens", "create", "x", "--user", "root"], &password).2.starts_with("PUN-404"));
+    let reset = punctual(&["users", "passwd", "ann", "--reset"], "a third long password\n");
+    assert_eq!(reset.0, Some(0), "{reset:?}");
+    let tokens = punctual(&["tokens", "list", "--json"], "");
+    let id = serde_json::from_str::<Value>(&tokens.1).unwrap()["tokens"][0]["id"].to_string();
+    assert_eq!(punctual(&["tokens", "revoke", &id], "").1.trim(), format!("token {id} is revoked"));
+    assert!(punctual(&["tasks"], "").2.starts_with("PUN-408"));
+    assert!(punctual(&["context", "use", "there"], "").2.starts_with("PUN-420"));
+    assert!(punctual(&["tasks", "--api", "http://192.0.2.1:1", "--token", "pun_x"], "").2.starts_with("PUN-421"));
+    assert_eq!(punctual(&["context", "remove", "here"], "").0, Some(0));
+    dev.stop();
+}
