@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 
 use crate::applied::Applied;
-use crate::console::Console;
+use crate::printer::Printer;
 
 /// Things that may wait to be put into words; where more come, their number is printed instead.
 const QUEUE_MAX: usize = 256;
@@ -31,7 +31,7 @@ pub(crate) struct Feed {
     commits: watch::Sender<u64>,
     applied: Applied,
     trouble: watch::Sender<Option<Arc<str>>>,
-    news: Option<(mpsc::Sender<News>, Console)>,
+    news: Option<(mpsc::Sender<News>, Printer)>,
     tells_commits: bool,
 }
 
@@ -43,14 +43,14 @@ impl Feed {
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
-    pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
+    pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Printer) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(print(store, console.clone(), to_print));
         Feed { news: Some((news, console)), tells_commits: true, ..Feed::quiet() }
     }
 
     /// A feed that prints what somebody has to know of, and not each firing.
-    pub(crate) fn of_alerts<S: Catalog>(store: Arc<S>, console: Console) -> Self {
+    pub(crate) fn of_alerts<S: Catalog>(store: Arc<S>, console: Printer) -> Self {
         Feed { tells_commits: false, ..Feed::printing(store, console) }
     }
 
@@ -127,7 +127,7 @@ impl Observer for Feed {
     }
 }
 
-async fn print<S: Catalog>(store: Arc<S>, console: Console, mut news: mpsc::Receiver<News>) {
+async fn print<S: Catalog>(store: Arc<S>, console: Printer, mut news: mpsc::Receiver<News>) {
     let mut names = Names { store, known: FxHashMap::default() };
     let mut next = None;
     while let Some(item) = match next.take() {

@@ -4,10 +4,11 @@ mod api;
 mod applied;
 mod bench;
 mod cli;
-mod console;
 mod embedded;
 mod feed;
+mod identity;
 mod open;
+mod printer;
 mod tokens;
 
 fn main() -> std::process::ExitCode {

@@ -20,10 +20,10 @@ use super::Exit;
 use super::output::Output;
 use crate::api::listener::BoundedListener;
 use crate::api::{self, Api};
-use crate::console::Console;
 use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
+use crate::printer::Printer;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DevArgs {
@@ -70,7 +70,7 @@ impl DevArgs {
     }
 
     async fn serve(&self, file: &TaskFile, zones: Arc<Zones>) -> anyhow::Result<Exit> {
-        let said = if self.quiet { None } else { Some(Console::start()?) };
+        let said = if self.quiet { None } else { Some(Printer::start()?) };
         let say = |text: &str| {
             if let Some(console) = &said {
                 console.print(format!("{text}\n"))

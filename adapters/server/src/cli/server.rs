@@ -23,8 +23,8 @@ use super::Exit;
 use super::output::Output;
 use crate::api::listener::BoundedListener;
 use crate::api::{self, Api};
-use crate::console::Console;
 use crate::feed::Feed;
+use crate::printer::Printer;
 use crate::{open, tokens};
 
 #[derive(clap::Args)]
@@ -97,7 +97,7 @@ impl Signals for Wakes {
 
 /// Prints a line, where lines are wanted.
 #[derive(Clone)]
-struct Say(Option<Console>);
+struct Say(Option<Printer>);
 
 impl Say {
     fn line(&self, text: impl std::fmt::Display) {
@@ -120,7 +120,7 @@ impl ServerArgs {
     }
 
     async fn serve(self) -> anyhow::Result<Exit> {
-        let say = Say(if self.quiet { None } else { Some(Console::start()?) });
+        let say = Say(if self.quiet { None } else { Some(Printer::start()?) });
         let mut interrupts = super::interrupts()?;
         let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
         let worker_listener = bound(self.listen_workers, "PUN-321: the gRPC server for workers", "--listen-workers").await?;
