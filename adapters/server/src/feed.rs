@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 
 use crate::applied::Applied;
+use crate::console::Pulse;
 use crate::printer::Printer;
 
 /// Things that may wait to be put into words; where more come, their number is printed instead.
@@ -30,6 +31,7 @@ enum News {
 pub(crate) struct Feed {
     commits: watch::Sender<u64>,
     applied: Applied,
+    pulse: Arc<Pulse>,
     trouble: watch::Sender<Option<Arc<str>>>,
     news: Option<(mpsc::Sender<News>, Printer)>,
     tells_commits: bool,
@@ -39,7 +41,7 @@ impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
         let (commits, trouble) = (watch::Sender::new(0), watch::Sender::new(None));
-        Feed { commits, applied: Applied::default(), trouble, news: None, tells_commits: false }
+        Feed { commits, applied: Applied::default(), pulse: Arc::default(), trouble, news: None, tells_commits: false }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
@@ -64,6 +66,11 @@ impl Feed {
         self.applied.clone()
     }
 
+    /// What has ended in the last hour.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
+    }
+
     /// Why the store can't be written, while it can't.
     pub(crate) fn trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.trouble.subscribe()
@@ -83,6 +90,7 @@ impl Observer for Feed {
     fn committed(&self, batch: &Arc<Batch>) {
         self.commits.send_modify(|count| *count += 1);
         self.applied.tell(&batch.applied);
+        self.pulse.saw(batch);
         if self.tells_commits {
             self.tell(News::Committed(batch.clone()));
         }

@@ -4,6 +4,7 @@ mod api;
 mod applied;
 mod bench;
 mod cli;
+mod console;
 mod embedded;
 mod feed;
 mod identity;

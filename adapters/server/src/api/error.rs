@@ -148,7 +148,7 @@ impl ApiError {
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             ApiError::NoSuchPage
             | ApiError::NoSuchTask { .. }

@@ -36,8 +36,10 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use error::{ApiError, describe_chains};
+pub(crate) use instances::{cursor, parse_cursor};
 
 use crate::applied::Applied;
+use crate::console::{self, Pulse};
 
 /// Most rows of a page.
 pub(crate) const PAGE_MAX: usize = 1_000;
@@ -67,6 +69,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) applied: Applied,
     /// Why the scheduler can't write, where it can't.
     pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
+    /// What has ended in the last hour.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -79,6 +83,7 @@ impl<S, C> Clone for Api<S, C> {
             zones: self.zones.clone(),
             applied: self.applied.clone(),
             trouble: self.trouble.clone(),
+            pulse: self.pulse.clone(),
         }
     }
 }
@@ -113,8 +118,20 @@ impl<S: Catalog, C: Clock> Api<S, C> {
     }
 }
 
-/// All routes.
+/// All routes: those of programs, and the pages of people.
 pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
+    let calls = routes(api.clone());
+    calls
+        .clone()
+        .merge(console::routes(api, calls))
+        .fallback(console::nothing_here)
+        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(only_for_this_machine))
+}
+
+/// The API's own, which pages call as well.
+fn routes<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
     Router::new()
         .route("/health", get(health::<S, C>))
         .route("/api/v1/status", get(status::<S, C>))
@@ -146,10 +163,6 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .route("/api/v1/instances/{id}/skip", post(instances::skip::<S, C>))
         .route("/api/v1/instances/{id}/rerun", post(reruns::rerun::<S, C>))
         .route("/api/v1/instances/{id}/nodes/{node}", post(nodes::mark::<S, C>))
-        .fallback(|| async { ApiError::NoSuchPage })
-        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn(only_for_this_machine))
         .with_state(api)
 }
 

@@ -100,14 +100,14 @@ impl DevArgs {
         say(&describe(&applied));
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
-        let (commits, applied, trouble) = (feed.commits(), feed.applied(), feed.trouble());
+        let (commits, applied, trouble, pulse) = (feed.commits(), feed.applied(), feed.trouble(), feed.pulse());
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker });
         let interrupts = super::interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits)).await;
         let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
-        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), signals, zones, applied, trouble });
+        let router = api::router(Api { store, clock, scheduler: node.scheduler.clone(), signals, zones, applied, trouble, pulse });
         let listener = BoundedListener::new(listener);
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));

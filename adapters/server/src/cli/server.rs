@@ -149,7 +149,7 @@ impl ServerArgs {
         let (scheduler, inbound) = mpsc::channel(punctual_driver::scheduler::QUEUE_MAX);
         let signals = Arc::new(self.signals(&scheduler, &say));
         let feed = Arc::new(say.0.clone().map_or_else(Feed::quiet, |console| Feed::of_alerts(store.clone(), console)));
-        let (applied, trouble) = (feed.applied(), feed.trouble());
+        let (applied, trouble, pulse) = (feed.applied(), feed.trouble(), feed.pulse());
         let config = Config {
             replica: replica.clone(),
             partitions: store.partitions(),
@@ -165,7 +165,7 @@ impl ServerArgs {
             let _ = workers_stop.await;
         }));
         let looking_after = tokio::spawn(look_after(store.clone(), told, self.keep_months, say.clone()));
-        let api = Api { store: store.clone(), clock, signals, zones: zones.clone(), scheduler: scheduler.clone(), applied, trouble };
+        let api = Api { store: store.clone(), clock, signals, zones: zones.clone(), scheduler: scheduler.clone(), applied, trouble, pulse };
         let router = api::router(api);
         let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), router).await });
         say.line(format_args!(
