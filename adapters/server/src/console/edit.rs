@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::Console;
 use super::call::{Call, reason};
 use super::error::{Answer, ConsoleError, answered};
-use super::fires::{self, Fire};
+use super::fires::{self, Fires};
 use super::form::{Form, Query, segment};
 use super::instances::confirm;
 use super::page::{Nav, Page, Viewer};
@@ -63,8 +63,7 @@ struct Checked {
     refused: Option<(String, String)>,
     name: String,
     words: Vec<String>,
-    fires: Vec<Fire>,
-    zone: String,
+    fires: Fires,
 }
 
 #[derive(Template)]
@@ -195,23 +194,15 @@ fn entry(document: &str) -> String {
 /// What is wrong with a document, or what it comes to.
 fn look<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, document: &str) -> (Option<FileTask>, Checked) {
     let (w, lang) = (viewer.words(), viewer.lang);
-    let nothing = || Checked {
-        wrong: Vec::new(),
-        wrong_count: 0,
-        refused: None,
-        name: String::new(),
-        words: Vec::new(),
-        fires: Vec::new(),
-        zone: String::new(),
-    };
+    let nothing =
+        || Checked { wrong: Vec::new(), wrong_count: 0, refused: None, name: String::new(), words: Vec::new(), fires: Fires::default() };
     match read(console, document) {
         Ok(task) => {
             let now = console.api.clock.now().wall;
             let checked = Checked {
                 name: task.spec.name.clone(),
                 words: fires::trigger_in_words(&task.spec, &task.definition, lang, w),
-                fires: if task.spec.enabled { fires::next(&task.definition.trigger, None, now, AHEAD, lang) } else { Vec::new() },
-                zone: fires::zone(&task.definition).and_then(|zone| zone.iana_name()).unwrap_or_default().to_owned(),
+                fires: fires::fires(&task.definition, None, now, AHEAD, lang),
                 ..nothing()
             };
             (Some(task), checked)

@@ -21,8 +21,24 @@ pub(super) struct Fire {
     pub(super) is_left_out: bool,
 }
 
+/// Fire times to come, as a table.
+#[derive(Default)]
+pub(super) struct Fires {
+    pub(super) rows: Vec<Fire>,
+    /// The name of the zone that the task goes by; empty where it has none.
+    pub(super) zone: String,
+    pub(super) has_notes: bool,
+}
+
+/// Those of a definition.
+pub(super) fn fires(definition: &TaskDefinition, cursor: Option<Timestamp>, after: Timestamp, count: usize, lang: Lang) -> Fires {
+    let rows = if definition.enabled { next(&definition.trigger, cursor, after, count, lang) } else { Vec::new() };
+    let zone = zone(definition).and_then(|zone| zone.iana_name()).unwrap_or_default().to_owned();
+    Fires { has_notes: rows.iter().any(|fire| !fire.note.is_empty()), rows, zone }
+}
+
 /// The next fire times after `after`, with what is left out between them; `count` lines at most.
-pub(super) fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize, lang: Lang) -> Vec<Fire> {
+fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize, lang: Lang) -> Vec<Fire> {
     match trigger {
         Trigger::Cron(schedule) => plain(schedule, after, count, lang),
         Trigger::Timetable(timetable) => match timetable.series() {

@@ -184,7 +184,9 @@ fn path(way: &[usize], places: &[Place], x: &impl Fn(usize) -> f64, middle: &imp
     let mut from = (x(places[way[0]].layer) + WIDTH, middle(way[0]));
     text.push_str(&format!("M{:.0} {:.1}", from.0, from.1));
     for (step, place) in way.iter().enumerate().skip(1) {
-        let to = (x(places[*place].layer), middle(*place));
+        // An arrow has its head before the box.
+        let head = if step + 1 == way.len() { 3.0 } else { 0.0 };
+        let to = (x(places[*place].layer) - head, middle(*place));
         let half = (from.0 + to.0) / 2.0;
         text.push_str(&format!(" C{half:.0} {:.1} {half:.0} {:.1} {:.0} {:.1}", from.1, to.1, to.0, to.1));
         from = to;
@@ -245,6 +247,6 @@ mod tests {
     fn a_chain_is_a_straight_line() {
         let drawing = lay_out(&[0, 1, 2], &[vec![], vec![0], vec![1]]);
         assert!(drawing.nodes.iter().all(|(_, y)| (y - drawing.nodes[0].1).abs() < 0.001));
-        assert_eq!(drawing.edges[0].path, "M178 33.0 C210 33.0 210 33.0 242 33.0");
+        assert_eq!(drawing.edges[0].path, "M178 33.0 C208 33.0 208 33.0 239 33.0");
     }
 }

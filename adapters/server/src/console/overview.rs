@@ -127,7 +127,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
     if !letters.is_empty() {
         let count = if letters.len() == LETTERS { format!("{LETTERS}+") } else { letters.len().to_string() };
         let newest = letters.first().and_then(|letter| letter.row.ended_at());
-        add("warn", w.concern_letters.replace("{}", &count), String::new(), "/dead-letters".to_owned(), newest);
+        let text = if letters.len() == 1 { w.concern_letter.to_owned() } else { w.concern_letters.replace("{}", &count) };
+        add("warn", text, String::new(), "/dead-letters".to_owned(), newest);
     }
     for pause in &pauses {
         let what = match &pause.target {

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::InstanceId;
-use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::instance::{Cause, InstanceRow, State as InstanceState};
 use punctual_core::workflow::{Graph, NodeIndex};
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
 use serde_json::json;
@@ -137,7 +137,8 @@ pub(super) fn node_lines(graph: &Graph, nodes: &[InstanceView], run: InstanceId,
             name: graph.name(node).to_string(),
             after: upstreams.join(", "),
             badge: Badge(state, lang),
-            cause: last.map_or("", |last| terms::cause(last.cause, lang)),
+            // That the handler has ended is what everybody expects.
+            cause: last.filter(|last| last.cause != Cause::Finished).map_or("", |last| terms::cause(last.cause, lang)),
             detail: last.and_then(|last| last.detail.as_deref()).unwrap_or_default().to_owned(),
             took: Span(row.and_then(InstanceRow::ended_at).zip(begun).map(|(ended, begun)| ended.since(begun.at))),
             address: row.map(|row| format!("/instances/{}", row.id)),

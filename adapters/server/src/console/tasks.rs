@@ -19,7 +19,7 @@ use super::Console;
 use super::call::{Call, reason};
 use super::edit::is_console_source;
 use super::error::{Answer, ConsoleError, answered};
-use super::fires::{self, Fire};
+use super::fires::{self, Fires};
 use super::form::{Form, Query, address, segment};
 use super::instances::{Row, confirm, row};
 use super::lists::{BackfillLine, backfill_line};
@@ -341,7 +341,7 @@ struct TaskPage {
     zone: String,
     next: MaybeTime,
     next_local: Option<String>,
-    fires: Vec<Fire>,
+    fires: Fires,
     facts: Vec<Fact>,
     instances: Vec<Row>,
     instances_address: String,
@@ -419,8 +419,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
         next_local: next.zip(zone).and_then(|(next, zone)| fires::in_zone(next, zone)),
         fires: definition
             .as_ref()
-            .filter(|definition| definition.enabled && !view.removed)
-            .map(|definition| fires::next(&definition.trigger, view.next_fire, now, AHEAD, lang))
+            .filter(|_| !view.removed)
+            .map(|definition| fires::fires(definition, view.next_fire, now, AHEAD, lang))
             .unwrap_or_default(),
         facts: spec.as_ref().map(|spec| facts(spec, w)).unwrap_or_default(),
         instances: instances.iter().map(|view| row(view, lang)).collect(),

@@ -105,6 +105,7 @@ words! {
     commits: "Commits", "提交数";
     compare: "Compare", "比较";
     concern_breaker: "The circuit breaker of {} is not closed", "{} 的熔断器未闭合";
+    concern_letter: "A dead letter waits for somebody to run it again or to discard it", "1 封死信等待重跑或丢弃";
     concern_letters: "{} dead letters wait for somebody to run them again or discard them", "{} 封死信等待重跑或丢弃";
     concern_nobody: "{n} instances wait for a worker that there is not: {needs}", "{n} 个实例没有可用的执行节点：{needs}";
     concern_paused_all: "Everything is paused", "全部任务已暂停";
@@ -174,7 +175,7 @@ words! {
     error_see_docs: "What it means and what to do:", "含义与处理方法：";
     error_too_large: "The form is too large.", "表单过大。";
     everything: "everything", "全部";
-    exit_code: "code", "返回码";
+    exit_code: "Code", "返回码";
     fact_concurrency: "Concurrency", "并发";
     fact_downstream: "Downstream", "下游依赖";
     fact_group: "Group", "分组";
@@ -209,6 +210,7 @@ words! {
     from_utc: "From (UTC)", "起（UTC）";
     from_version: "From version", "从版本";
     gone: "gone", "已离开";
+    graph: "Workflow", "工作流";
     handler_command: "a command", "命令";
     handler_http: "an HTTP call", "HTTP 调用";
     handler_nodes: "{} nodes", "{} 个节点";
@@ -344,7 +346,6 @@ words! {
     task_is_paused: "This task is paused", "此任务已暂停";
     task_removed: "This task was removed.", "此任务已删除。";
     task_removed_words: "Its history is still here; it fires no more.", "历史记录保留，不再触发。";
-    task_time: "The task's time", "任务时区";
     tasks: "Tasks", "任务";
     tasks_at_once: "tasks at once", "个任务同时触发";
     tasks_in_memory: "Tasks in memory", "内存中的任务";
@@ -358,7 +359,7 @@ words! {
     tile_failed: "failed", "个失败";
     tile_hour: "Throughput", "吞吐";
     tile_inbox: "in inboxes", "条待处理";
-    tile_replicas: "replicas alive", "个调度节点在线";
+    tile_replicas: "replicas alive: {}", "调度节点在线：{}";
     tile_retrying: "retrying", "个等待重试";
     tile_running: "Running", "运行中";
     tile_success: "Success", "成功率";

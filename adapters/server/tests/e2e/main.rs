@@ -3,6 +3,7 @@
 mod breakers;
 mod chains;
 mod cluster;
+mod console;
 mod dev;
 mod kill9;
 mod limits;
