@@ -135,7 +135,7 @@ fn is_block(text: &str) -> bool {
 /// Whether a map goes on one line.
 fn is_small(map: &Map<String, Value>) -> bool {
     let is_short = |value: &Value| match value {
-        Value::String(text) => text.len() <= 30,
+        Value::String(text) => text.len() <= 30 && !text.contains('\n'),
         Value::Array(_) | Value::Object(_) => false,
         _ => true,
     };

@@ -1,6 +1,7 @@
 //! The built binary as a real process on a database of its own: what a user gets, what goes wrong, and what is left after `kill -9`.
 
 mod breakers;
+mod browser;
 mod chains;
 mod cluster;
 mod console;
