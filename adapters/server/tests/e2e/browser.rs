@@ -390,7 +390,7 @@ fn every_page_can_be_seen_and_read_by_everybody() {
             for (name, path) in pages {
                 browser.open(path);
                 browser.shoot(&format!("{name}-{device}-{theme}"));
-                let wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]");
+                let wide = browser.run("const wide = [...document.querySelectorAll('body *')].filter((one) => one.getBoundingClientRect().right > innerWidth && !one.parentElement.closest('.scroll, pre, .graph, nav')); return [document.documentElement.scrollWidth, innerWidth, wide.map((one) => one.outerHTML.slice(0, 90))]");
                 assert!(wide[0].as_i64() <= wide[1].as_i64(), "{path} is wider than a {device}: {wide}");
                 let Some(axe) = &axe else { continue };
                 let script = format!(
