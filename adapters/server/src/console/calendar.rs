@@ -23,8 +23,8 @@ use super::words::Words;
 const TASKS_MAX: usize = 5_000;
 /// Fire times that are worked out.
 const FIRES_MAX: usize = 200_000;
-/// Fire times of one task.
-const FIRES_OF_TASK_MAX: usize = 2_000;
+/// Tasks that are listed of those that fire all the time.
+const STEADY_MAX: usize = 20;
 const MINUTE_MS: i64 = 60_000;
 /// So many tasks in a minute are a herd, where that is also so many times what is usual.
 const HERD: usize = 10;
@@ -71,6 +71,8 @@ struct CalendarPage {
     peak: usize,
     herds: Vec<Herd>,
     fires: Vec<Fire>,
+    /// Tasks that fire more than once a minute.
+    steady: Vec<Fire>,
     is_partial: bool,
     looped: usize,
 }
@@ -93,7 +95,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
     let now = console.api.clock.now().wall;
     let until = now.saturating_add(Millis::from_secs(u64::from(hours) * 3_600));
     let pauses = store.pauses().await?;
-    let (mut after, mut looked, mut is_partial, mut looped) = (None, 0, false, 0);
+    let (mut after, mut looked, mut is_partial, mut looped, mut steady) = (None, 0, false, 0, Vec::new());
     let mut all: Vec<(Timestamp, usize)> = Vec::new();
     let mut tasks: Vec<(Arc<str>, String)> = Vec::new();
     loop {
@@ -109,9 +111,16 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
             }
             let Ok(definition) = punctual_spec::decode(&view.document, &console.api.zones) else { continue };
             let Some(first) = fires::next_of(&definition, Some(cursor)) else { continue };
-            let most = FIRES_OF_TASK_MAX.min(FIRES_MAX - all.len());
-            let times = fires::times(&definition.trigger, first, until, most);
-            is_partial |= times.len() == most;
+            // Once a minute is as much as can be told apart.
+            let most = hours as usize * 60 + 1;
+            let times = fires::times(&definition.trigger, first, until, most.min(FIRES_MAX - all.len() + 1));
+            if times.len() > hours as usize * 60 {
+                if steady.len() < STEADY_MAX {
+                    let address = format!("/tasks/{}", segment(&view.name));
+                    steady.push(Fire { at: Time(first), address, task: view.name, trigger: fires::trigger_in_short(&spec, w) });
+                }
+                continue;
+            }
             looped += usize::from(definition.trigger.fixed_delay().is_some());
             let task = tasks.len();
             tasks.push((view.name, fires::trigger_in_short(&spec, w)));
@@ -153,6 +162,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
                 Fire { at: Time(*at), task: name, address, trigger: tasks[*task].1.clone() }
             })
             .collect(),
+        steady,
         is_partial,
         looped,
     };

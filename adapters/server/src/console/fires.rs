@@ -100,7 +100,8 @@ fn local(occurrence: &Occurrence) -> String {
 
 fn clock(local: &jiff::civil::DateTime, offset_seconds: i32) -> String {
     let (sign, size) = (if offset_seconds < 0 { '-' } else { '+' }, offset_seconds.unsigned_abs());
-    format!("{} {sign}{:02}:{:02}", local.strftime("%a %Y-%m-%d %H:%M:%S"), size / 3_600, size / 60 % 60)
+    let format = if local.second() == 0 { "%a %Y-%m-%d %H:%M" } else { "%a %Y-%m-%d %H:%M:%S" };
+    format!("{} {sign}{:02}:{:02}", local.strftime(format), size / 3_600, size / 60 % 60)
 }
 
 /// An instant by the clock of a zone.

@@ -328,6 +328,24 @@ mod tests {
     }
 
     #[test]
+    fn a_role_that_may_not_is_refused() {
+        let mut extensions = Extensions::new();
+        let who = |extensions: &Extensions| Viewer::of(&HeaderMap::new(), &Uri::from_static("/tasks"), extensions);
+        assert!(who(&extensions).require(Role::Admin, None).is_ok(), "whoever is at this machine");
+        let grants = [Grant { role: Role::Viewer, group: None }, Grant { role: Role::Operator, group: Some(Arc::from("billing")) }];
+        extensions.insert(Identity { name: Arc::from("ada"), grants: Arc::from(grants) });
+        let viewer = who(&extensions);
+        assert!(viewer.require(Role::Viewer, Some("other")).is_ok() && viewer.require(Role::Operator, Some("billing")).is_ok());
+        for (role, group) in [(Role::Operator, None), (Role::Operator, Some("other")), (Role::Editor, Some("billing"))] {
+            let refusal = viewer.require(role, group).unwrap_err();
+            let page = refusal.page(&viewer);
+            assert_eq!((refusal.code(), page.status()), ("PUN-480", StatusCode::FORBIDDEN));
+        }
+        let page = viewer.page(Nav::Tasks, "Tasks");
+        assert!(!page.may_operate && !page.may_edit);
+    }
+
+    #[test]
     fn a_cookie_is_found_by_its_whole_name() {
         let found = headers(header::COOKIE, "lang2=zh; xlang=zh; lang=en");
         assert_eq!((cookie(&found, "lang"), cookie(&found, "theme")), (Some("en"), None));

@@ -93,8 +93,10 @@ words! {
     breakers: "Circuit breakers", "熔断器";
     by: "By", "操作者";
     calendar: "Calendar", "日程";
+    calendar_fires: "Fire times: {}", "触发时间：{}";
     calendar_loops: "{} tasks fire when their last instance has ended: of each, only the next fire time is known.", "{} 个任务在上一个实例结束后才触发，仅显示下一次。";
     calendar_partial: "There are more tasks or fire times than are worked out here: what is shown is a part.", "任务或触发时间过多，此处仅显示一部分。";
+    calendar_tasks: "Tasks: {}", "任务：{}";
     cancel: "Cancel", "取消";
     changes: "Changes", "变更";
     chart_bar: "{ago} min ago: {good} ended well, {bad} failed", "{ago} 分钟前：{good} 个正常结束，{bad} 个失败";
@@ -107,7 +109,7 @@ words! {
     concern_breaker: "The circuit breaker of {} is not closed", "{} 的熔断器未闭合";
     concern_letter: "A dead letter waits for somebody to run it again or to discard it", "1 封死信等待重跑或丢弃";
     concern_letters: "{} dead letters wait for somebody to run them again or discard them", "{} 封死信等待重跑或丢弃";
-    concern_nobody: "{n} instances wait for a worker that there is not: {needs}", "{n} 个实例没有可用的执行节点：{needs}";
+    concern_nobody: "Waiting for a worker that there is not: {needs} ({n})", "没有可用的执行节点：{needs}（{n} 个实例）";
     concern_paused_all: "Everything is paused", "全部任务已暂停";
     concern_paused_group: "The group {} is paused", "分组 {} 已暂停";
     concern_paused_task: "The task {} is paused", "任务 {} 已暂停";
@@ -200,8 +202,6 @@ words! {
     fires_jitter: "each start is put off by up to {}", "每次启动随机推迟至多 {}";
     fires_next: "Fires next", "即将触发";
     fires_not_on: "not on {}", "{} 不触发";
-    fires_of: "fire times of", "个触发时间，来自";
-    fires_of_tasks: "tasks", "个任务";
     fires_over_time: "Fire times ahead", "未来的触发分布";
     fires_until: "until {} (exclusive)", "至 {} 止（不含）";
     for_programs: "For programs", "程序接口";
@@ -333,12 +333,15 @@ words! {
     signed_in_as: "Signed in as", "当前用户";
     silent: "silent", "无响应";
     since: "Since", "始于";
+    since_when: "since", "始于";
     skip: "Skip", "跳过";
     skip_link: "Skip to the content", "跳到正文";
     slots: "Slots", "名额";
     slots_held: "slots held", "名额占用";
     started_by: "Started by", "触发来源";
     state: "State", "状态";
+    steady: "Fire more than once a minute", "每分钟触发多次";
+    steady_words: "They are not drawn above.", "未绘入上图。";
     tags: "Tags", "标签";
     take_over: "Take the task over", "接管此任务";
     take_over_words: "What is saved here is taken back when that is applied again. Change it there, or tick the box to take the task over.", "其再次应用时会覆盖此处的修改。请在来源处修改，或勾选以接管。";
@@ -391,7 +394,7 @@ words! {
     workers: "Workers", "执行节点";
     workers_words: "As this replica sees them.", "本节点所见的执行节点。";
     workflow: "workflow", "工作流";
-    wrong_with_it: "{} things are wrong", "有 {} 处错误";
+    wrong_with_it: "Problems: {}", "错误：{} 处";
     you: "You", "你";
     your_time: "Your time", "你的时间";
     your_zone: "Your time zone", "你的时区";
