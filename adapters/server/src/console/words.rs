@@ -467,7 +467,8 @@ mod tests {
             rest = &rest[end + 1..];
         }
         found.push(rest.to_owned());
-        let pieces = found.iter().flat_map(|text| text.split('\u{1}')).map(str::trim);
+        let pieces =
+            found.iter().flat_map(|text| text.split('\u{1}')).map(|piece| piece.trim_matches(|c: char| c.is_whitespace() || c == '·'));
         let is_said = |piece: &&str| piece.chars().any(char::is_alphabetic) && !piece.starts_with("&") && *piece != "中文";
         pieces.filter(is_said).filter(|piece| !NAMES.contains(piece)).map(str::to_owned).collect()
     }
