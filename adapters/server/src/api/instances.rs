@@ -145,7 +145,11 @@ pub(crate) async fn find<S: Catalog, C: Clock>(api: &Api<S, C>, id: &str) -> Res
 
 /// Where the next page begins. Callers hand it back as it is.
 pub(crate) fn cursor(row: &InstanceRow) -> String {
-    let InstanceCursor { fire_time, task, ordinal, run, part } = InstanceCursor::of(row);
+    cursor_text(&InstanceCursor::of(row))
+}
+
+pub(crate) fn cursor_text(cursor: &InstanceCursor) -> String {
+    let InstanceCursor { fire_time, task, ordinal, run, part } = cursor;
     format!("{}_{task}_{ordinal}_{run}_{}", fire_time.0, part.0)
 }
 

@@ -36,7 +36,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use error::{ApiError, describe_chains};
-pub(crate) use instances::{cursor, parse_cursor};
+pub(crate) use instances::{cursor, cursor_text, parse_cursor};
 
 use crate::applied::Applied;
 use crate::console::{self, Pulse};
@@ -125,7 +125,7 @@ pub(crate) fn router<S: Catalog, C: Clock>(api: Api<S, C>) -> Router {
         .clone()
         .merge(console::routes(api, calls))
         .fallback(console::nothing_here)
-        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .method_not_allowed_fallback(console::wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn(only_for_this_machine))
 }

@@ -6,9 +6,9 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use punctual_core::batch::Output;
-use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceView};
+use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView};
 use punctual_spec::spec::TaskSpec;
 use serde_json::json;
 
@@ -174,7 +174,7 @@ struct AttemptLine {
     number: u32,
     worker: String,
     took: Span,
-    badge: Option<Badge>,
+    badge: Badge,
     code: Option<i32>,
 }
 
@@ -213,6 +213,9 @@ struct InstancePage {
     outputs: Vec<OutputBlock>,
     nodes: Vec<NodeLine>,
     graph: Option<Drawn>,
+    /// Shards and items, the last ones first, where there are any.
+    parts: Vec<Row>,
+    parts_address: String,
     is_run: bool,
     may_operate: bool,
     may_skip: bool,
@@ -261,9 +264,10 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         number: attempt.number,
         worker: attempt.assigned.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
         took: Span(attempt.ended.map(|ended| ended.at.since(attempt.assigned.at))),
-        badge: attempt.ended.map(|ended| Badge(ended.to, lang)),
+        badge: Badge(attempt.ended.map_or(instance.state, |ended| ended.to), lang),
         code: attempt.ended.and_then(|ended| ended.code),
     });
+    let (parts, parts_address) = parts_of(console, &view, lang).await?;
     let is_terminal = instance.state.is_terminal();
     let may_operate = viewer.identity.may(Role::Operator, group.as_deref());
     let page = InstancePage {
@@ -295,6 +299,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
             .filter(|_| instance.is_run())
             .unwrap_or_default(),
         graph: definition.as_ref().filter(|_| instance.is_run()).and_then(|definition| draw(definition, &nodes, Some(instance.id), lang)),
+        parts,
+        parts_address,
         is_run: instance.is_run(),
         may_operate,
         may_skip: instance.attempt == 0 && matches!(instance.state, InstanceState::Waiting | InstanceState::Created),
@@ -302,6 +308,24 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         marks: [("succeeded", w.mark_succeeded), ("failed", w.mark_failed), ("skipped", w.skip)],
     };
     Ok(viewer.show(&page))
+}
+
+/// The shards and items of a firing or of a node, and where all of them are: in the list they come right before the whole.
+async fn parts_of<S: Catalog, C: Clock>(
+    console: &Console<S, C>,
+    view: &InstanceView,
+    lang: Lang,
+) -> Result<(Vec<Row>, String), ConsoleError> {
+    let whole = InstanceCursor::of(&view.row);
+    if !view.row.has_parts() || view.row.is_run() {
+        return Ok((Vec::new(), String::new()));
+    }
+    let end = view.row.part.node_index().map_or(Part(i64::MAX as u64), |node| Part::node(node.saturating_add(1)));
+    let before = InstanceCursor { part: end, ..whole };
+    let filter = InstanceFilter { task: Some(view.task_name.clone()), before: Some(before), limit: PAGE, ..InstanceFilter::default() };
+    let found = console.api.store.instances(filter).await?;
+    let parts = found.iter().take_while(|found| InstanceCursor::of(&found.row) > whole).map(|found| row(found, lang)).collect();
+    Ok((parts, address("/instances", &[("task", &view.task_name), ("parts", "1"), ("before", &api::cursor_text(&before))])))
 }
 
 /// What an attempt wrote, the end of it where it is long. Bytes that are not UTF-8 show as replacement characters.
@@ -341,7 +365,7 @@ macro_rules! endings {
     )* };
 }
 endings! {
-    cancel, "cancel", ask_cancel, cancel, done_cancelled;
+    cancel, "cancel", ask_cancel, cancel_yes, done_cancelled;
     kill, "kill", ask_kill, kill, done_killed;
     skip, "skip", ask_skip, skip, done_skipped;
 }

@@ -204,7 +204,7 @@ async fn do_cancel_backfill<S: Catalog, C: Clock>(console: &Console<S, C>, id: &
     let w = viewer.words();
     viewer.require(Role::Operator, None)?;
     if !fields.has("confirmed") {
-        return Ok(confirm(viewer, fields, &w.ask_cancel_backfill.replace("{}", id), w.cancel, "/backfills"));
+        return Ok(confirm(viewer, fields, &w.ask_cancel_backfill.replace("{}", id), w.cancel_yes, "/backfills"));
     }
     console.post(viewer, &["backfills", id, "cancel"], reason(fields)).await?;
     Ok(viewer.go("/backfills", true, &w.done_backfill_cancelled.replace("{}", id)))

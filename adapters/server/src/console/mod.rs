@@ -110,10 +110,19 @@ pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> Rou
 
 /// What there is at an address that nothing has: a page for a browser, a problem for a program.
 pub(crate) async fn nothing_here(request: Request) -> Response {
-    let wants_page =
-        request.headers().get(header::ACCEPT).and_then(|kinds| kinds.to_str().ok()).is_some_and(|kinds| kinds.contains("text/html"));
+    absent(&request, ApiError::NoSuchPage)
+}
+
+/// The same where something is done by a form only, and a browser has gone back to it.
+pub(crate) async fn wrong_method(request: Request) -> Response {
+    absent(&request, ApiError::MethodNotAllowed)
+}
+
+fn absent(request: &Request, problem: ApiError) -> Response {
+    let accepted = request.headers().get(header::ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    let wants_page = accepted.is_some_and(|kinds| kinds.contains("text/html"));
     if !wants_page || request.uri().path().starts_with("/api/") {
-        return ApiError::NoSuchPage.into_response();
+        return problem.into_response();
     }
     let viewer = Viewer::of(request.headers(), request.uri(), request.extensions());
     let mut response = ConsoleError::NoSuchPage.page(&viewer);

@@ -57,6 +57,7 @@ words! {
     alive: "alive", "在线";
     all: "all", "全部";
     all_of_task: "all of {}", "{} 的全部";
+    all_parts: "All parts", "全部";
     all_tasks: "All tasks", "全部任务";
     all_well: "All is well", "一切正常";
     an_hour_ago: "an hour ago", "一小时前";
@@ -71,6 +72,8 @@ words! {
     ask_remove: "Remove task {}? What runs is ended, and its history stays.", "删除任务 {}？运行中的实例会被终止，历史记录保留。";
     ask_replay: "Run dead letters again ({})?", "重跑死信（{}）？";
     ask_replay_selected: "Run the dead letters that are ticked again?", "重跑所选死信？";
+    ask_rerun: "Run instance {} again?", "重跑实例 {}？";
+    ask_rerun_from: "Run again from node {} on?", "从节点 {} 起重跑？";
     ask_skip: "Leave out instance {}?", "跳过实例 {}？";
     asked_by: "Asked for by", "请求者";
     at: "When", "时间";
@@ -98,6 +101,7 @@ words! {
     calendar_partial: "There are more tasks or fire times than are worked out here: what is shown is a part.", "任务或触发时间过多，此处仅显示一部分。";
     calendar_tasks: "Tasks: {}", "任务：{}";
     cancel: "Cancel", "取消";
+    cancel_yes: "Yes, cancel", "确认取消";
     changes: "Changes", "变更";
     chart_bar: "{ago} min ago: {good} ended well, {bad} failed", "{ago} 分钟前：{good} 个正常结束，{bad} 个失败";
     chart_peak: "most in one:", "峰值：";
@@ -293,6 +297,7 @@ words! {
     part: "Part", "部分";
     partition: "Partition", "分区";
     partitions: "Partitions", "分区";
+    parts: "Parts", "各部分";
     pause: "Pause", "暂停";
     pause_everything: "Pause everything", "全部暂停";
     pause_something: "Pause a group or a task", "暂停分组或任务";

@@ -225,6 +225,8 @@ fn a_newcomer_makes_a_task_sees_it_fail_and_mends_it() {
     // Mended, it is run again.
     folder.write("mended", "");
     browser.click("#rerun");
+    browser.type_into("dialog[open] input", "it is mended");
+    browser.click("dialog[open] [data-yes]");
     browser.comes_to("the new run", |path| path != first);
     browser.shows(".flash", "runs again");
     browser.shows(".sub", "succeeded");
@@ -242,6 +244,7 @@ fn what_can_t_be_undone_is_asked_first() {
     let cancel = format!("form[action='/instances/{id}/cancel'] button");
     browser.click(&cancel);
     browser.shows("dialog[open] h2", &format!("Cancel instance {id}?"));
+    assert_eq!(browser.text("dialog[open] [data-yes]"), "Yes, cancel");
     browser.shoot("confirm");
     browser.click("dialog[open] [value='no']");
     assert_eq!(dev.instance(&id)["state"], "running");
@@ -289,6 +292,7 @@ fn a_workflow_is_followed_and_run_again_from_a_node() {
     browser.comes_to("the run", |path| path == run);
     folder.write("mended", "");
     browser.click("tbody tr:nth-child(3) form button");
+    browser.click("dialog[open] button[value='yes']");
     browser.comes_to("the new run", |path| path != run);
     browser.shows(".sub", "succeeded");
     browser.shows("table", "carried over");

@@ -25,6 +25,10 @@ tasks:
     trigger: manual
     command: exit 4
     retry: {max_attempts: 2, first: 1s, jitter: none}
+  - name: pieces
+    trigger: manual
+    shards: [eu, us, asia]
+    command: echo "$PUNCTUAL_SHARD_KEY"
   - name: flow
     trigger: manual
     nodes:
@@ -168,7 +172,15 @@ fn every_page_is_whole_in_each_language() {
     eventually("the end of the run", || dev.instance(&run)["ended_at"].as_str().map(drop));
     dev.cli(&["pause", "nightly", "--why", "because"]);
     dev.cli(&["backfill", "nightly", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-05T00:00:00Z"]);
-    let stories = [failed, run, running].map(|id| format!("/instances/{id}"));
+    let pieces = dev.cli(&["trigger", "pieces", "--json"]).json()["instance"]["id"].as_str().unwrap().to_owned();
+    eventually("the end of the shards", || dev.instance(&pieces)["ended_at"].as_str().map(drop));
+    let parts = dev.page(&format!("/instances/{pieces}")).body;
+    for part in ["1/3 eu", "2/3 us", "3/3 asia"] {
+        assert!(parts.contains(part), "{part}: {parts}");
+    }
+    let all = parts.split("class=\"more\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&#38;", "&");
+    assert!(dev.page(&all).body.contains("2/3 us"), "{all}");
+    let stories = [failed, run, running, pieces].map(|id| format!("/instances/{id}"));
     for path in PAGES.iter().copied().chain(stories.iter().map(String::as_str)) {
         for (lang, tag) in [("en-US,en;q=0.9", "lang=\"en\""), ("zh-CN,zh;q=0.9,en;q=0.5", "lang=\"zh-CN\"")] {
             let page = dev.page_in(lang, path);

@@ -104,7 +104,7 @@
     const dialog = document.getElementById('confirm-template').content.firstElementChild.cloneNode(true);
     const [yes, reason] = [one('[data-yes]', dialog), one('input', dialog)];
     one('h2', dialog).textContent = question;
-    yes.textContent = submitter.textContent;
+    yes.textContent = submitter.dataset.yes ?? submitter.textContent;
     reason.required = submitter.hasAttribute('data-needs-reason');
     one('form', dialog).addEventListener('submit', (event) => {
       if (event.submitter !== yes && reason.required) dialog.close('no');
