@@ -501,3 +501,50 @@ fn lists_are_paged_by_where_the_last_one_ended() {
     assert_eq!((ids(&first).len(), ids(&second).len(), all.len()), (50, 10, 60));
     dev.stop();
 }
+
+/// On MariaDB, with a replica that falls silent and no worker at first.
+#[test]
+fn a_cluster_says_what_is_wrong_with_it() {
+    let database = punctual_testbed::MariaDb::start().unwrap();
+    let url = database.create("console").unwrap();
+    let folder = Folder::new();
+    let start = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder.path("")).env("PUNCTUAL_DATABASE", &url);
+        Dev::spawn(command)
+    };
+    let (ours, others) = (format!("127.0.0.1:{}", punctual_testbed::free_port()), format!("127.0.0.1:{}", punctual_testbed::free_port()));
+    let dev = start(&["server", "--name", "one", "--listen", "127.0.0.1:0", "--listen-workers", &ours]);
+    dev.address();
+    let document = "name: by hand\ngroup: night\ntrigger: manual\ncommand: echo done\n";
+    dev.done("/tasks", &[("document", document)], "is made");
+    let (story, _) = dev.done("/tasks/by%20hand/trigger", &[], "Triggered");
+    eventually("that nobody can have it", || dev.page("/").body.contains("no worker is connected").then_some(()));
+    assert!(dev.page("/workers").body.contains("no worker is connected"));
+    let other = start(&["server", "--name", "two", "--listen", "127.0.0.1:0", "--listen-workers", &others]);
+    eventually("both share", || dev.page("/replicas").body.contains("two-").then_some(()));
+    other.kill();
+    eventually("that a replica is silent", || dev.page("/").body.contains("has been silent").then_some(()));
+    let worker = start(&["worker", "--name", "w", "--server", &ours, "--allow-commands"]);
+    eventually("the end", || dev.page(&story).body.contains("data-state=\"succeeded\"").then_some(()));
+    dev.done("/tasks/by%20hand/edit", &[("document", &document.replace("done", "more"))], "is changed");
+    for path in [
+        "/",
+        "/tasks",
+        "/tasks/by%20hand",
+        "/tasks/by%20hand/changes",
+        &story,
+        "/workers",
+        "/replicas",
+        "/calendar",
+        "/audit",
+        "/dead-letters",
+        "/backfills",
+    ] {
+        let page = dev.page(path);
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        check_page(path, &page);
+    }
+    drop(worker);
+    dev.stop();
+}
