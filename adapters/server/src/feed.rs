@@ -13,8 +13,9 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 
 use crate::applied::Applied;
-use crate::console::Console;
+use crate::console::Pulse;
 use crate::events::Events;
+use crate::printer::Printer;
 
 /// Things that may wait to be put into words; where more come, their number is printed instead.
 const QUEUE_MAX: usize = 256;
@@ -33,8 +34,9 @@ pub(crate) struct Feed {
     commits: watch::Sender<u64>,
     applied: Applied,
     events: Events,
+    pulse: Arc<Pulse>,
     trouble: watch::Sender<Option<Arc<str>>>,
-    news: Option<(mpsc::Sender<News>, Console)>,
+    news: Option<(mpsc::Sender<News>, Printer)>,
     tells_commits: bool,
 }
 
@@ -42,18 +44,19 @@ impl Feed {
     /// A feed that prints nothing.
     pub(crate) fn quiet() -> Self {
         let (commits, trouble) = (watch::Sender::new(0), watch::Sender::new(None));
-        Feed { commits, applied: Applied::default(), events: Events::new(life()), trouble, news: None, tells_commits: false }
+        let (applied, events, pulse) = (Applied::default(), Events::new(life()), Arc::default());
+        Feed { commits, applied, events, pulse, trouble, news: None, tells_commits: false }
     }
 
     /// A feed that prints a line for each thing that a person would want to see.
-    pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Console) -> Self {
+    pub(crate) fn printing<S: Catalog>(store: Arc<S>, console: Printer) -> Self {
         let (news, to_print) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(print(store, console.clone(), to_print));
         Feed { news: Some((news, console)), tells_commits: true, ..Feed::quiet() }
     }
 
     /// A feed that prints what somebody has to know of, and not each firing.
-    pub(crate) fn of_alerts<S: Catalog>(store: Arc<S>, console: Console) -> Self {
+    pub(crate) fn of_alerts<S: Catalog>(store: Arc<S>, console: Printer) -> Self {
         Feed { tells_commits: false, ..Feed::printing(store, console) }
     }
 
@@ -70,6 +73,11 @@ impl Feed {
     /// The changes that it commits.
     pub(crate) fn events(&self) -> Events {
         self.events.clone()
+    }
+
+    /// What has ended in the last hour.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
     }
 
     /// Why the store can't be written, while it can't.
@@ -98,6 +106,7 @@ impl Observer for Feed {
         self.commits.send_modify(|count| *count += 1);
         self.applied.tell(&batch.applied);
         self.events.committed(batch);
+        self.pulse.saw(batch);
         if self.tells_commits {
             self.tell(News::Committed(batch.clone()));
         }
@@ -142,7 +151,7 @@ impl Observer for Feed {
     }
 }
 
-async fn print<S: Catalog>(store: Arc<S>, console: Console, mut news: mpsc::Receiver<News>) {
+async fn print<S: Catalog>(store: Arc<S>, console: Printer, mut news: mpsc::Receiver<News>) {
     let mut names = Names { store, known: FxHashMap::default() };
     let mut next = None;
     while let Some(item) = match next.take() {

@@ -10,6 +10,7 @@ mod events;
 mod feed;
 mod identity;
 mod open;
+mod printer;
 mod sign_in;
 mod tokens;
 

@@ -87,6 +87,26 @@ impl Yaml {
     fn value(&mut self, field: &str, value: &Value, indent: usize) {
         match value {
             Value::Object(map) if map.is_empty() => self.text.push_str(" {}\n"),
+            // A line for each node.
+            Value::Array(list) if field == "nodes" && !list.is_empty() => {
+                self.text.push('\n');
+                for entry in list {
+                    self.text.push_str(&"  ".repeat(indent + 1));
+                    self.text.push_str("- ");
+                    flow(entry, fields::NODE, &mut self.text);
+                    self.text.push('\n');
+                }
+            }
+            Value::String(text) if is_block(text) => {
+                self.text.push_str(if text.ends_with('\n') { " |\n" } else { " |-\n" });
+                for line in text.lines() {
+                    if !line.is_empty() {
+                        self.text.push_str(&"  ".repeat(indent + 1));
+                        self.text.push_str(line);
+                    }
+                    self.text.push('\n');
+                }
+            }
             Value::Object(map) if indent <= 2 && !is_small(map) => {
                 self.text.push('\n');
                 self.fields(map, table_of(field), indent + 1);
@@ -100,10 +120,22 @@ impl Yaml {
     }
 }
 
+/// Whether a text is shown line by line: several lines, and nothing in them that would be read differently.
+fn is_block(text: &str) -> bool {
+    let is_plain = |c: char| c == '\n' || (!c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'));
+    let lines = text.strip_suffix('\n').unwrap_or(text);
+    let begins_plainly = !lines.starts_with([' ', '\n']);
+    lines.contains('\n')
+        && begins_plainly
+        && !lines.ends_with('\n')
+        && text.chars().all(is_plain)
+        && lines.lines().all(|line| line.trim_end() == line)
+}
+
 /// Whether a map goes on one line.
 fn is_small(map: &Map<String, Value>) -> bool {
     let is_short = |value: &Value| match value {
-        Value::String(text) => text.len() <= 30,
+        Value::String(text) => text.len() <= 30 && !text.contains('\n'),
         Value::Array(_) | Value::Object(_) => false,
         _ => true,
     };

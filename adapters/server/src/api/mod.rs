@@ -19,7 +19,7 @@ mod openapi;
 mod pauses;
 mod reruns;
 pub(crate) mod rules;
-mod sight;
+pub(crate) mod sight;
 mod sources;
 mod tasks;
 mod triggers;
@@ -47,12 +47,15 @@ use tokio::sync::{mpsc, watch};
 pub(crate) use error::{ApiError, describe_chains};
 use openapi::named;
 
+pub(crate) use instances::{cursor, parse_cursor};
+use rules::{Needs, Routes, Rule};
+
 use crate::applied::Applied;
+use crate::console::{self, Pulse};
 use crate::events::Events;
 use crate::identity::Role;
 use crate::sign_in::access::Access;
 use crate::sign_in::{self, pages};
-use rules::{Needs, Routes, Rule};
 
 /// Most rows of a page.
 pub(crate) const PAGE_MAX: usize = 1_000;
@@ -90,6 +93,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) trouble: watch::Receiver<Option<Arc<str>>>,
     /// What the sign-in keeps in memory.
     pub(crate) access: Arc<Access>,
+    /// What has ended in the last hour.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -105,6 +110,7 @@ impl<S, C> Clone for Api<S, C> {
             partitions: self.partitions,
             trouble: self.trouble.clone(),
             access: self.access.clone(),
+            pulse: self.pulse.clone(),
         }
     }
 }
@@ -139,21 +145,22 @@ impl<S: Catalog, C: Clock> Api<S, C> {
     }
 }
 
-/// All routes, behind the sign-in.
+/// All routes, those of programs and the pages of people, behind the sign-in.
 pub(crate) fn router<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Router {
-    let (router, document, rules) = described(api.clone());
-    for Rule { method, path, needs } in &rules {
+    let (calls, document, rules) = described(api.clone());
+    let writes = answers::Writes::of(&document);
+    let calls: Router = calls.layer(from_fn_with_state((api.clone(), writes), answers::once)).with_state(api.clone());
+    let (pages, rules_of_pages) = console::routes(api.clone(), calls.clone());
+    for Rule { method, path, needs } in rules.iter().chain(&rules_of_pages) {
         assert_eq!(*needs == Needs::Nothing, sign_in::is_public(path), "{method} {path} is for all here, and not there");
     }
-    let writes = answers::Writes::of(&document);
-    router
-        .fallback(|| async { ApiError::NoSuchPage })
-        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(from_fn_with_state((api.clone(), writes), answers::once))
+    calls
+        .merge(pages)
+        .fallback(console::nothing_here)
+        .method_not_allowed_fallback(console::wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(api.clone(), sign_in::guard::<S, C>))
+        .layer(from_fn_with_state(api, sign_in::guard::<S, C>))
         .layer(from_fn(sign_in::headers::add))
-        .with_state(api)
 }
 
 /// All routes, the document that describes the API, which is one of them, and what each needs.

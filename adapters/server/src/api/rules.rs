@@ -12,6 +12,7 @@ use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::Method;
+use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
@@ -100,10 +101,16 @@ async fn check<S: Catalog, C: Clock>(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if needs == Needs::Nothing {
-        return Ok(next.run(request).await);
-    }
     let (mut parts, body) = request.into_parts();
+    allow(&api, needs, &mut parts).await?;
+    Ok(next.run(Request::from_parts(parts, body)).await)
+}
+
+/// Refuses whoever has not what a route needs.
+pub(crate) async fn allow<S: Catalog, C: Clock>(api: &Api<S, C>, needs: Needs, parts: &mut Parts) -> Result<(), ApiError> {
+    if needs == Needs::Nothing {
+        return Ok(());
+    }
     let identity = parts.extensions.get::<Identity>().cloned().ok_or(ApiError::NotSignedIn)?;
     let role = match needs {
         Needs::Nothing | Needs::SignedIn => None,
@@ -119,26 +126,26 @@ async fn check<S: Catalog, C: Clock>(
         if !identity.may_somewhere(role) {
             return Err(ApiError::Forbidden { role, group: None });
         }
-        let params = RawPathParams::from_request_parts(&mut parts, &()).await;
+        let params = RawPathParams::from_request_parts(parts, &()).await;
         let params = params.map_err(|rejection| ApiError::BadRequest { field: "address", problem: rejection.body_text() })?;
         let named = |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).unwrap_or_default();
         match needs {
             Needs::Group(_) => may(&identity, role, Some(&named("group")), || ApiError::NoSuchGroup { group: named("group") })?,
             Needs::Instance(_) => {
                 let id = named("id");
-                let task = super::instances::find(&api, &id).await?.task_name;
-                may_on_task(&api, &identity, role, &task, || ApiError::NoSuchInstance { id }).await?;
+                let task = super::instances::find(api, &id).await?.task_name;
+                may_on_task(api, &identity, role, &task, || ApiError::NoSuchInstance { id }).await?;
             }
             Needs::Backfill(_) => {
                 let id = named("id");
                 let missing = || ApiError::NoSuchBackfill { id: id.clone() };
-                let task = task_of_backfill(&api, id.parse().map(InboxId).map_err(|_| missing())?).await?.ok_or_else(missing)?;
-                may_on_task(&api, &identity, role, &task, missing).await?;
+                let task = task_of_backfill(api, id.parse().map(InboxId).map_err(|_| missing())?).await?.ok_or_else(missing)?;
+                may_on_task(api, &identity, role, &task, missing).await?;
             }
-            _ => may_on_task(&api, &identity, role, &named("name"), || ApiError::NoSuchTask { name: named("name") }).await?,
+            _ => may_on_task(api, &identity, role, &named("name"), || ApiError::NoSuchTask { name: named("name") }).await?,
         }
     }
-    Ok(next.run(Request::from_parts(parts, body)).await)
+    Ok(())
 }
 
 async fn task_of_backfill<S: Catalog, C: Clock>(api: &Api<S, C>, id: InboxId) -> Result<Option<Arc<str>>, ApiError> {

@@ -147,7 +147,7 @@ impl World {
         let (_, trouble) = watch::channel(None);
         let access = Arc::new(Access::new(reach, None));
         let (applied, events, partitions) = (Applied::default(), Events::new(1), Store::partitions(&*store));
-        let api = Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access };
+        let api = Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default() };
         World { router: router(api.clone()), api, _folder: folder }
     }
 

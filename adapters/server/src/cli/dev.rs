@@ -23,10 +23,10 @@ use super::output::Output;
 use super::reach::{self, ReachArgs};
 use crate::api::listener::{BoundedListener, Peer};
 use crate::api::{self, Api};
-use crate::console::Console;
 use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
+use crate::printer::Printer;
 use crate::sign_in::access::{Access, Reach};
 use crate::sign_in::oidc::Oidc;
 
@@ -81,7 +81,7 @@ impl DevArgs {
     }
 
     async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (reach, oidc): (Reach, Option<Oidc>)) -> anyhow::Result<Exit> {
-        let said = if self.quiet { None } else { Some(Console::start()?) };
+        let said = if self.quiet { None } else { Some(Printer::start()?) };
         let say = |text: &str| {
             if let Some(console) = &said {
                 console.print(format!("{text}\n"))
@@ -111,7 +111,8 @@ impl DevArgs {
         say(&describe(&applied));
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
-        let (commits, applied, events, trouble) = (feed.commits(), feed.applied(), feed.events(), feed.trouble());
+        let (commits, applied) = (feed.commits(), feed.applied());
+        let (events, trouble, pulse) = (feed.events(), feed.trouble(), feed.pulse());
         // What runs here is this machine's own.
         let internal = self.internal.clone().or(InternalAddresses::loopback());
         let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker, internal });
@@ -123,7 +124,7 @@ impl DevArgs {
         let (scheduler, partitions) = (node.scheduler.clone(), store.partitions());
         let access = Arc::new(Access::new(reach, oidc));
         let first_run = reach::first_run_line(&access, &*store, &*clock, address).await?;
-        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access });
+        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse });
         let listener = BoundedListener::new(listener);
         let service = router.into_make_service_with_connect_info::<Peer>();
         let serving = tokio::spawn(async move { axum::serve(listener, service).await });

@@ -25,8 +25,8 @@ use super::output::Output;
 use super::reach::{self, ReachArgs};
 use crate::api::listener::{BoundedListener, Peer};
 use crate::api::{self, Api};
-use crate::console::Console;
 use crate::feed::Feed;
+use crate::printer::Printer;
 use crate::sign_in::access::{Access, Reach};
 use crate::sign_in::oidc::Oidc;
 use crate::{open, tokens};
@@ -105,7 +105,7 @@ impl Signals for Wakes {
 
 /// Prints a line, where lines are wanted.
 #[derive(Clone)]
-struct Say(Option<Console>);
+struct Say(Option<Printer>);
 
 impl Say {
     fn line(&self, text: impl std::fmt::Display) {
@@ -128,7 +128,7 @@ impl ServerArgs {
     }
 
     async fn serve(self, reach: Reach, oidc: Option<Oidc>) -> anyhow::Result<Exit> {
-        let say = Say(if self.quiet { None } else { Some(Console::start()?) });
+        let say = Say(if self.quiet { None } else { Some(Printer::start()?) });
         let mut interrupts = super::interrupts()?;
         let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
         let worker_listener = bound(self.listen_workers, "PUN-321: the gRPC server for workers", "--listen-workers").await?;
@@ -157,7 +157,7 @@ impl ServerArgs {
         let (scheduler, inbound) = mpsc::channel(punctual_driver::scheduler::QUEUE_MAX);
         let signals = Arc::new(self.signals(&scheduler, &say));
         let feed = Arc::new(say.0.clone().map_or_else(Feed::quiet, |console| Feed::of_alerts(store.clone(), console)));
-        let (applied, events, trouble) = (feed.applied(), feed.events(), feed.trouble());
+        let (applied, events, trouble, pulse) = (feed.applied(), feed.events(), feed.trouble(), feed.pulse());
         let config = Config {
             replica: replica.clone(),
             partitions: store.partitions(),
@@ -187,6 +187,7 @@ impl ServerArgs {
             partitions,
             trouble,
             access,
+            pulse,
         };
         let service = api::router(api).into_make_service_with_connect_info::<Peer>();
         let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), service).await });

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::Exit;
 use super::internal::InternalArgs;
 use super::output::Output;
-use crate::console::Console;
+use crate::printer::Printer;
 
 #[derive(clap::Args)]
 pub(crate) struct WorkerArgs {
@@ -72,7 +72,7 @@ impl WorkerArgs {
     async fn serve(self) -> anyhow::Result<Exit> {
         let traits = traits(self.tags, self.worker_version, &self.reserved);
         traits.check(self.slots).map_err(|error| anyhow::anyhow!("PUN-331: {error}"))?;
-        let console = if self.quiet { None } else { Some(Console::start()?) };
+        let console = if self.quiet { None } else { Some(Printer::start()?) };
         let said = console.clone();
         let say = move |text: &str| {
             if let Some(console) = &said {

@@ -13,25 +13,29 @@ fn a_crontab_becomes_a_task_file() {
         &["import", "crontab", "-"],
         CRONTAB,
         expect![[r##"
-        # Imported from the crontab crontab.
-        # As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better.
-        # cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
-        # line 1: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
-        # line 5: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
-        tasks:
-          - name: crontab-date
-            description: "Says the date"
-            trigger: {cron: "0 5 * * *", timezone: Europe/Paris}
-            command: {shell: "date +%F", stdin: "one\ntwo\n"}
-            misfire: {action: skip}
-            concurrency: {max_running: 100000}
-            idempotent: false
-        exit code 1
-        --- stderr
-        crontab: info: cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
-        crontab:1: warning: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
-        crontab:5: error: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
-    "##]],
+            # Imported from the crontab crontab.
+            # As under cron, runs may overlap, nothing is caught up or retried, and nothing is run twice. Change `defaults:` for better.
+            # cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
+            # line 1: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
+            # line 5: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
+            tasks:
+              - name: crontab-date
+                description: "Says the date"
+                trigger: {cron: "0 5 * * *", timezone: Europe/Paris}
+                command:
+                  shell: "date +%F"
+                  stdin: |
+                    one
+                    two
+                misfire: {action: skip}
+                concurrency: {max_running: 100000}
+                idempotent: false
+            exit code 1
+            --- stderr
+            crontab: info: cron starts commands in the user's home with PATH=/usr/bin:/bin, SHELL=/bin/sh, HOME and LOGNAME alone; here they start where and as the worker does, with what the crontab sets added
+            crontab:1: warning: MAILTO is not carried over: output is kept with each run and shown there, it is not mailed
+            crontab:5: error: PUN-121: @reboot is not carried over: tasks fire at times; start such a command with the system
+        "##]],
     );
     let file = punctual(&["import", "crontab", "-"], CRONTAB).stdout;
     assert_eq!(punctual(&["validate", "-"], &file).code, Some(0));

@@ -3,8 +3,10 @@
 mod accounts;
 mod api;
 mod breakers;
+mod browser;
 mod chains;
 mod cluster;
+mod console;
 mod dev;
 mod kill9;
 mod limits;

@@ -105,7 +105,9 @@ fn a_users_crontab() {
                 command:
                   shell: "date +%F"
                   env: {SHELL: /bin/bash}
-                  stdin: "one\ntwo\n"
+                  stdin: |
+                    one
+                    two
               - name: jobs-backup.sh
                 trigger: {cron: "@daily", timezone: Europe/Paris}
                 command:

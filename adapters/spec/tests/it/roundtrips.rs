@@ -22,6 +22,7 @@ fn text() -> impl Strategy<Value = String> {
         "[ -~]{0,20}",
         "\\PC{0,12}",
         any::<String>().prop_map(|text| text.replace('\0', "")),
+        "([ -~]{0,12}\n){1,4}[ -~]{0,4}",
         prop::sample::select(vec![
             "", "~", "null", "true", "no", "1", "1.50", "0x1f", "- a", "a: b", "a #b", "*a", "&a", "!a", "%a", "@a", "{", "]", "'", "\"",
             "\\", "\n", "\r\n", "\u{85}", "\u{2028}", "\u{feff}", "  a  ", "a\tb", ".inf", "10s", "---", "..."

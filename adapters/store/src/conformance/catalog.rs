@@ -197,8 +197,14 @@ pub async fn a_source_takes_a_task_over<F: Factory>(factory: &F) {
     let from = |source: &str, documents: Vec<TaskDocument>| store.apply(source.into(), "tester".into(), documents, false, START);
     let applied = from("api", vec![document("a", "v1"), document("b", "v2")]).await.expect("an answer");
     assert_eq!((names(&applied.changed), applied.unchanged), (vec!["b"], 1));
-    assert_eq!(names(&apply(&store, vec![], START).await.removed), [""; 0]);
+    apply(&store, vec![document("c", "v1")], START).await;
+    let mine = &apply(&store, vec![], START).await.removed;
+    assert_eq!(names(mine), ["c"]);
     assert_eq!(names(&from("api", vec![]).await.expect("an answer").removed), ["a", "b"]);
+    let sources = store.sources_of(["c", "gone", "b", "a"].map(Arc::from).into()).await.expect("sources");
+    let sources: Vec<_> = sources.iter().map(Option::as_deref).collect();
+    assert_eq!(sources[1..], [None, Some("api"), Some("api")]);
+    assert!(sources[0].is_some_and(|source| source != "api"), "a removed task is still its source's");
 }
 
 /// As in a file that is read from top to bottom.

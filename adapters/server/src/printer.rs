@@ -21,24 +21,24 @@ enum Item {
 
 /// Where lines are printed.
 #[derive(Clone, Debug)]
-pub(crate) struct Console {
+pub(crate) struct Printer {
     items: SyncSender<Item>,
     unprinted: Arc<AtomicU64>,
 }
 
-impl Console {
+impl Printer {
     /// One on the standard output. Past the library's own handle: a thread that is stuck in a write would keep that locked, and who ends
     /// the program wants it.
     pub(crate) fn start() -> std::io::Result<Self> {
-        Console::on(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
+        Printer::on(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
     }
 
     fn on(out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (items, to_write) = sync_channel(QUEUE_MAX);
         let unprinted = Arc::new(AtomicU64::new(0));
         let counted = unprinted.clone();
-        std::thread::Builder::new().name("console".to_owned()).spawn(move || write(out, &to_write, &counted))?;
-        Ok(Console { items, unprinted })
+        std::thread::Builder::new().name("printer".to_owned()).spawn(move || write(out, &to_write, &counted))?;
+        Ok(Printer { items, unprinted })
     }
 
     /// Prints a text that has its own line ends; waits for nothing.
@@ -106,12 +106,12 @@ mod tests {
     fn a_stopped_reader_holds_nobody_up_and_learns_how_much_it_missed() {
         let (go, may_go) = mpsc::channel();
         let text = Arc::new(Mutex::new(Vec::new()));
-        let console = Console::on(Slow(may_go, text.clone())).unwrap();
+        let printer = Printer::on(Slow(may_go, text.clone())).unwrap();
         let count = QUEUE_MAX + 100;
         for number in 0..count {
-            console.print(format!("line {number}\n"));
+            printer.print(format!("line {number}\n"));
         }
-        let unprinted = console.unprinted.load(Ordering::Relaxed);
+        let unprinted = printer.unprinted.load(Ordering::Relaxed);
         assert!((99..=100).contains(&unprinted), "{unprinted}");
         drop(go);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -119,7 +119,7 @@ mod tests {
         while !String::from_utf8_lossy(&text.lock().unwrap()).contains("line 1023") {
             std::thread::yield_now();
         }
-        runtime.block_on(console.flush(Duration::from_secs(10)));
+        runtime.block_on(printer.flush(Duration::from_secs(10)));
         let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n! about "), "{text}");
         assert_eq!(text.matches(" lines in between were not printed").count(), 1);

@@ -1,0 +1,79 @@
+//! Calls of the API's own handlers from within the process.
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
+use punctual_driver::ports::{Catalog, Clock};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::Console;
+use super::error::ConsoleError;
+use super::form::{Fields, segment};
+use super::page::Viewer;
+
+/// Most bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// A call of the API.
+pub(super) struct Call<'a> {
+    /// Who makes it.
+    pub(super) viewer: &'a Viewer,
+    pub(super) method: Method,
+    /// Behind `/api/v1`, part by part.
+    pub(super) path: &'a [&'a str],
+    pub(super) body: Value,
+    /// An idempotency key, where the call takes one.
+    pub(super) key: Option<&'a str>,
+}
+
+impl<S: Catalog, C: Clock> Console<S, C> {
+    /// Does what a form asks for, in the name of whoever has sent it.
+    pub(super) async fn post(&self, viewer: &Viewer, path: &[&str], body: Value) -> Result<Value, ConsoleError> {
+        self.call(Call { viewer, method: Method::POST, path, body, key: None }).await
+    }
+
+    pub(super) async fn call(&self, call: Call<'_>) -> Result<Value, ConsoleError> {
+        let Call { viewer, method, path, mut body, key } = call;
+        body["by"] = json!(&*viewer.identity.name);
+        let address: String = path.iter().flat_map(|part| ["/".to_owned(), segment(part)]).collect();
+        let mut request =
+            Request::builder().method(method).uri(format!("/api/v1{address}")).header(header::CONTENT_TYPE, "application/json");
+        if let Some(agent) = &viewer.agent {
+            request = request.header(header::USER_AGENT, agent);
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let mut request = request.extension(viewer.identity.clone());
+        if let Some(means) = &viewer.means {
+            request = request.extension(means.clone());
+        }
+        if let Some(visitor) = &viewer.visitor {
+            request = request.extension(visitor.clone());
+        }
+        let request = request.body(Body::from(body.to_string()));
+        let refused = |detail: String| ConsoleError::Api { status: StatusCode::BAD_REQUEST, code: "PUN-305".to_owned(), detail };
+        let request = request.map_err(|error| refused(error.to_string()))?;
+        let Ok(response) = self.calls.clone().oneshot(request).await;
+        read(response).await.map_err(|(status, problem)| ConsoleError::Api {
+            status,
+            code: problem["code"].as_str().unwrap_or("PUN-305").to_owned(),
+            detail: problem["detail"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+async fn read(response: Response) -> Result<Value, (StatusCode, Value)> {
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), ANSWER_BYTES_MAX).await.unwrap_or_default();
+    let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    // What came too late is told with the instance, and is no problem.
+    let is_answer = status.is_success() || (status == StatusCode::CONFLICT && value.get("code").is_none());
+    if is_answer { Ok(value) } else { Err((status, value)) }
+}
+
+/// Why, where somebody has said so.
+pub(super) fn reason(fields: &Fields) -> Value {
+    fields.get("reason").map_or_else(|| json!({}), |reason| json!({ "reason": reason.trim() }))
+}

@@ -1,0 +1,350 @@
+//! Dead letters, backfills, pauses, and what is on record of people.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use punctual_core::backfill::{BackfillRow, BackfillState};
+use punctual_driver::ports::{AuditFilter, Catalog, Clock, DeadLetterFilter, InstanceCursor, PauseTarget};
+use serde_json::{Value, json};
+
+use super::call::reason;
+use super::error::{Answer, ConsoleError, answered};
+use super::form::{Fields, Form, Query, address, segment};
+use super::instances::{Row, confirm, row};
+use super::page::{Lang, Nav, Page, Viewer};
+use super::show::{MaybeTime, Time};
+use super::tasks::group_of;
+use super::words::Words;
+use super::{Console, terms};
+use crate::api;
+use crate::identity::Role;
+
+/// Rows of a page.
+const PAGE: usize = 50;
+/// Backfills that are shown.
+const BACKFILLS: usize = 100;
+
+#[derive(Template)]
+#[template(path = "console/dead_letters.html")]
+struct DeadLettersPage {
+    p: Page,
+    w: &'static Words,
+    task: String,
+    rows: Vec<Row>,
+    next: Option<String>,
+    newest: Option<String>,
+}
+
+pub(super) async fn dead_letters<S: Catalog, C: Clock>(
+    State(console): State<Console<S, C>>,
+    viewer: Viewer,
+    Query(query): Query,
+) -> Response {
+    let answer = show_dead_letters(&console, &viewer, &query).await;
+    answered(&viewer, answer)
+}
+
+async fn show_dead_letters<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &Fields) -> Answer {
+    let w = viewer.words();
+    let task = query.get("task").unwrap_or_default().trim().to_owned();
+    let before = query.get("before").map(api::parse_cursor).transpose()?;
+    let filter = DeadLetterFilter { task: Some(task.as_str()).filter(|task| !task.is_empty()).map(Arc::from), before, limit: PAGE };
+    let found = console.api.store.dead_letters(filter).await?;
+    let next = found
+        .last()
+        .filter(|_| found.len() == PAGE)
+        .map(|last| address("/dead-letters", &[("task", &task), ("before", &api::cursor(InstanceCursor::of(&last.row)))]));
+    let page = DeadLettersPage {
+        p: viewer.page(Nav::DeadLetters, w.dead_letters),
+        w,
+        newest: query.has("before").then(|| address("/dead-letters", &[("task", &task)])),
+        task,
+        rows: found.iter().map(|view| row(view, viewer.lang)).collect(),
+        next,
+    };
+    Ok(viewer.show(&page))
+}
+
+pub(super) async fn replay<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, form: Form) -> Response {
+    let answer = settle(&console, &form, "replay").await;
+    answered(&form.viewer, answer)
+}
+
+pub(super) async fn discard<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, form: Form) -> Response {
+    let answer = settle(&console, &form, "discard").await;
+    answered(&form.viewer, answer)
+}
+
+/// Those that are ticked, or all of a task.
+async fn settle<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, verb: &str) -> Answer {
+    let Form { viewer, fields } = form;
+    let w = viewer.words();
+    let mut body = reason(fields);
+    let ids: Vec<_> = fields.all("id").filter(|id| !id.is_empty()).collect();
+    let count = match (fields.get("task"), fields.has("all")) {
+        (Some(task), true) => {
+            viewer.require(Role::Operator, group_of(console, task).await?.as_deref())?;
+            body["task"] = json!(task);
+            w.all_of_task.replace("{}", task)
+        }
+        (None, true) => {
+            viewer.require(Role::Operator, None)?;
+            body["all"] = json!(true);
+            w.all.to_owned()
+        }
+        _ if ids.is_empty() => {
+            return Err(ConsoleError::BadForm { field: w.selection.to_owned(), problem: w.error_nothing_selected.to_owned() });
+        }
+        _ => {
+            for id in &ids {
+                let view = super::instances::find(console, id).await?;
+                super::instances::require(console, viewer, &view).await?;
+            }
+            body["instances"] = json!(ids);
+            ids.len().to_string()
+        }
+    };
+    let (ask, label) = match verb {
+        "replay" => (w.ask_replay, w.replay),
+        _ => (w.ask_discard, w.discard),
+    };
+    if !fields.has("confirmed") {
+        return Ok(confirm(viewer, fields, &ask.replace("{}", &count), label, "/dead-letters"));
+    }
+    let answer = console.post(viewer, &["dead-letters", verb], body).await?;
+    let length = |field: &str| answer[field].as_array().map_or(0, Vec::len);
+    let done = length("replayed") + length("repeated") + length("discarded");
+    let told = if verb == "replay" { w.done_replayed } else { w.done_discarded };
+    let mut text = told.replace("{}", &done.to_string());
+    let refused = answer["refused"].as_array().cloned().unwrap_or_default();
+    if let Some(first) = refused.first() {
+        let first = format!("{}: {}", first["code"].as_str().unwrap_or_default(), first["detail"].as_str().unwrap_or_default());
+        text = format!("{text} {}", w.done_refused.replace("{n}", &refused.len().to_string()).replace("{first}", &first));
+    }
+    if answer["more"] == Value::Bool(true) {
+        text = format!("{text} {}", w.done_more);
+    }
+    Ok(viewer.go("/dead-letters", refused.is_empty(), &text))
+}
+
+/// A backfill in a list.
+pub(super) struct BackfillLine {
+    pub(super) id: String,
+    pub(super) task: Arc<str>,
+    pub(super) task_address: String,
+    pub(super) state: &'static str,
+    pub(super) is_running: bool,
+    pub(super) total: usize,
+    pub(super) ended: u32,
+    pub(super) first: MaybeTime,
+    pub(super) last: MaybeTime,
+    pub(super) at: Time,
+    pub(super) by: Arc<str>,
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) address: String,
+}
+
+pub(super) fn backfill_line(row: &BackfillRow, task: Arc<str>, lang: Lang) -> BackfillLine {
+    let times = || row.plan.fire_times.iter().copied();
+    BackfillLine {
+        id: row.id.to_string(),
+        task_address: format!("/tasks/{}", segment(&task)),
+        task,
+        state: terms::backfill(row.state, lang),
+        is_running: row.state == BackfillState::Running,
+        total: row.plan.fire_times.len(),
+        ended: row.ended,
+        first: MaybeTime(times().min()),
+        last: MaybeTime(times().max()),
+        at: Time(row.at),
+        by: row.by.clone(),
+        reason: row.plan.reason.clone(),
+        address: format!("/backfills/{}/cancel", row.id),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "console/backfills.html")]
+struct BackfillsPage {
+    p: Page,
+    w: &'static Words,
+    rows: Vec<BackfillLine>,
+    is_live: bool,
+}
+
+pub(super) async fn backfills<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer) -> Response {
+    let answer = show_backfills(&console, &viewer).await;
+    answered(&viewer, answer)
+}
+
+async fn show_backfills<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
+    let w = viewer.words();
+    let mut rows = Vec::new();
+    for row in console.api.store.backfills(None, BACKFILLS).await? {
+        let task = console.api.store.name_of(row.plan.task).await?.unwrap_or_default();
+        rows.push(backfill_line(&row, task, viewer.lang));
+    }
+    let is_live = rows.iter().any(|row| row.is_running);
+    Ok(viewer.show(&BackfillsPage { p: viewer.page(Nav::Backfills, w.backfills), w, rows, is_live }))
+}
+
+pub(super) async fn cancel_backfill<S: Catalog, C: Clock>(
+    State(console): State<Console<S, C>>,
+    Path(id): Path<String>,
+    form: Form,
+) -> Response {
+    let answer = do_cancel_backfill(&console, &id, &form).await;
+    answered(&form.viewer, answer)
+}
+
+async fn do_cancel_backfill<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str, form: &Form) -> Answer {
+    let Form { viewer, fields } = form;
+    let w = viewer.words();
+    viewer.require(Role::Operator, None)?;
+    if !fields.has("confirmed") {
+        return Ok(confirm(viewer, fields, &w.ask_cancel_backfill.replace("{}", id), w.cancel_yes, "/backfills"));
+    }
+    console.post(viewer, &["backfills", id, "cancel"], reason(fields)).await?;
+    Ok(viewer.go("/backfills", true, &w.done_backfill_cancelled.replace("{}", id)))
+}
+
+/// A pause in the list.
+struct PauseLine {
+    what: &'static str,
+    name: String,
+    address: Option<String>,
+    kind: &'static str,
+    since: Time,
+    by: Arc<str>,
+    why: Option<Arc<str>>,
+}
+
+#[derive(Template)]
+#[template(path = "console/pauses.html")]
+struct PausesPage {
+    p: Page,
+    w: &'static Words,
+    rows: Vec<PauseLine>,
+    is_all_paused: bool,
+}
+
+pub(super) async fn pauses<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer) -> Response {
+    let answer = show_pauses(&console, &viewer).await;
+    answered(&viewer, answer)
+}
+
+async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
+    let w = viewer.words();
+    let pauses = console.api.store.pauses().await?;
+    let line = |pause: &punctual_driver::ports::PauseView| {
+        let (what, kind, address) = match &pause.target {
+            PauseTarget::All => (w.everything, "all", None),
+            PauseTarget::Group(group) => (w.fact_group, "group", Some(super::form::address("/tasks", &[("group", group)]))),
+            PauseTarget::Task(task) => (w.task, "task", Some(format!("/tasks/{}", segment(task)))),
+        };
+        let (by, why) = (pause.actor.by.clone(), pause.actor.why.clone());
+        PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why }
+    };
+    let page = PausesPage {
+        p: viewer.page(Nav::Pauses, w.pauses),
+        w,
+        is_all_paused: pauses.iter().any(|pause| pause.target == PauseTarget::All),
+        rows: pauses.iter().map(line).collect(),
+    };
+    Ok(viewer.show(&page))
+}
+
+/// Makes a pause, or lifts it: `verb` says which, `kind` and `name` of what.
+pub(super) async fn set_pause<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, form: Form) -> Response {
+    let answer = do_set_pause(&console, &form).await;
+    answered(&form.viewer, answer)
+}
+
+async fn do_set_pause<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form) -> Answer {
+    let Form { viewer, fields } = form;
+    let w = viewer.words();
+    let is_paused = fields.get("verb") != Some("resume");
+    let verb = if is_paused { "pause" } else { "resume" };
+    let name = fields.get("name").unwrap_or_default();
+    let (path, shown): (Vec<&str>, String) = match fields.get("kind") {
+        Some("task") => (vec!["tasks", name, verb], name.to_owned()),
+        Some("group") => (vec!["groups", name, verb], format!("{} {name}", w.fact_group)),
+        _ => (vec![verb], w.everything.to_owned()),
+    };
+    let group = match fields.get("kind") {
+        Some("task") => group_of(console, name).await?,
+        Some("group") => Some(name.to_owned()),
+        _ => None,
+    };
+    viewer.require(Role::Operator, group.as_deref())?;
+    if is_paused && !fields.has("confirmed") {
+        return Ok(confirm(viewer, fields, &w.ask_pause.replace("{}", &shown), w.pause, "/pauses"));
+    }
+    console.post(viewer, &path, reason(fields)).await?;
+    let told = if is_paused { w.done_paused } else { w.done_resumed };
+    Ok(viewer.go("/pauses", true, &told.replace("{}", &shown)))
+}
+
+/// A write by a person.
+struct AuditLine {
+    at: Time,
+    by: Arc<str>,
+    from: Option<Arc<str>>,
+    why: Option<Arc<str>>,
+    action: &'static str,
+    task: Option<(Arc<str>, String)>,
+    instance: Option<String>,
+    subject: Option<Arc<str>>,
+}
+
+#[derive(Template)]
+#[template(path = "console/audit.html")]
+struct AuditPage {
+    p: Page,
+    w: &'static Words,
+    task: String,
+    rows: Vec<AuditLine>,
+    next: Option<String>,
+    newest: Option<String>,
+}
+
+pub(super) async fn audit<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer, Query(query): Query) -> Response {
+    let answer = show_audit(&console, &viewer, &query).await;
+    answered(&viewer, answer)
+}
+
+async fn show_audit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &Fields) -> Answer {
+    let w = viewer.words();
+    let task = query.get("task").unwrap_or_default().trim().to_owned();
+    let number = |text: &str| text.parse().map_err(|_| ConsoleError::BadForm { field: "before".to_owned(), problem: text.to_owned() });
+    let before = query.get("before").map(number).transpose()?;
+    let filter =
+        AuditFilter { task: Some(task.as_str()).filter(|task| !task.is_empty()).map(Arc::from), instance: None, before, limit: PAGE };
+    let found = console.api.store.audit(filter).await?;
+    let next =
+        found.last().filter(|_| found.len() == PAGE).map(|last| address("/audit", &[("task", &task), ("before", &last.id.to_string())]));
+    let rows = found.into_iter().map(|audit| AuditLine {
+        at: Time(audit.at),
+        by: audit.actor.by,
+        from: audit.actor.from,
+        why: audit.actor.why,
+        action: terms::action(audit.action, viewer.lang),
+        task: audit.task.map(|task| {
+            let address = format!("/tasks/{}", segment(&task));
+            (task, address)
+        }),
+        instance: audit.instance.map(|id| id.to_string()),
+        subject: audit.subject,
+    });
+    let page = AuditPage {
+        p: viewer.page(Nav::Audit, w.audit),
+        w,
+        newest: query.has("before").then(|| address("/audit", &[("task", &task)])),
+        task,
+        rows: rows.collect(),
+        next,
+    };
+    Ok(viewer.show(&page))
+}
