@@ -290,8 +290,6 @@ pub enum Notice {
         caller_task: TaskId,
         /// How many chained or called tasks lie behind this firing, this one included.
         hops: u32,
-        /// The groups of which the node's run has a slot.
-        lent: Vec<Arc<str>>,
         /// What the node is to work on; `None`: what the called task says.
         payload: Option<Arc<str>>,
     },

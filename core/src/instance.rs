@@ -509,8 +509,6 @@ pub enum CallLink {
     CalledBy {
         /// The node's task.
         task: TaskId,
-        /// The groups of which the run that it is called in has a slot: it counts with that one there.
-        lent: Vec<Arc<str>>,
     },
 }
 
@@ -631,15 +629,7 @@ impl InstanceRow {
         let links = self.links.as_ref()?;
         match links.call.as_deref()? {
             CallLink::Calls { .. } => None,
-            CallLink::CalledBy { task, .. } => Some((links.cause?, *task)),
-        }
-    }
-
-    /// The groups of which the run that called it has a slot.
-    pub fn lent_slots(&self) -> &[Arc<str>] {
-        match self.links.as_ref().and_then(|links| links.call.as_deref()) {
-            Some(CallLink::CalledBy { lent, .. }) => lent,
-            _ => &[],
+            CallLink::CalledBy { task } => Some((links.cause?, *task)),
         }
     }
 

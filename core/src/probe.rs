@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 56] = [
+pub const CATALOGUE: [&str; 55] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -21,7 +21,6 @@ pub const CATALOGUE: [&str; 56] = [
     "instance.quarantined",
     "backfill.begun",
     "group.full",
-    "group.lent",
     "group.throttled",
     "limit.queued",
     "limit.discarded",

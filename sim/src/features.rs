@@ -125,7 +125,8 @@ pub fn draw_shared_limits(seed: u64, tasks: &mut [TaskPlan]) {
         for task in tasks.iter_mut() {
             let is_in_it = draw.chance(600);
             change(task, |spec, takes_ms| {
-                if is_in_it && spec.name != "flooded" {
+                let calls = spec.nodes.iter().any(|node| node.task.is_some());
+                if is_in_it && spec.name != "flooded" && !calls {
                     (spec.group, spec.group_limits) = (Some("group".to_owned()), Some(limits.clone()));
                     limit(takes_ms, GROUPED_TAKES_MS);
                 }

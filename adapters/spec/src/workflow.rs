@@ -424,6 +424,13 @@ pub(crate) fn workflow(task: &TaskSpec, zones: &Zones) -> Result<Option<Arc<defi
         let finding = Finding::new(Code::Conflict, FieldPath::of(&["shards"]), "a workflow is not divided, its nodes can be");
         findings.push(finding.help("move `shards` to the nodes that are to be divided"));
     }
+    let calls = task.nodes.iter().find_map(|node| node.task.as_ref());
+    if let Some(called) = calls.filter(|_| task.group_limits.as_ref().is_some_and(|limits| limits.max_running.is_some())) {
+        // A run would keep its slot while it waits for what may wait for one itself, through whatever tasks.
+        let message = format!("a run that waits for {} can't be one of those that `max_running` of its group counts", quoted(called));
+        let finding = Finding::new(Code::Conflict, FieldPath::of(&["group"]), message);
+        findings.push(finding.help("take it out of the group; the tasks that its nodes are can be in it"));
+    }
     let nodes = task.nodes.iter().map(WorkflowNode::as_node_of_graph).collect();
     let graph = Graph::new(nodes).map_err(|errors| errors.iter().for_each(|error| findings.push(graph_finding(error, &task.nodes)))).ok();
     let too_many = task.nodes.len() > core_limits::WORKFLOW_NODES_MAX;

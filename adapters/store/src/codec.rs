@@ -56,11 +56,6 @@ fn put_signed(out: &mut Vec<u8>, number: i64) {
     put_number(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
-fn put_texts(out: &mut Vec<u8>, texts: &[Arc<str>]) {
-    put_number(out, texts.len() as u64);
-    texts.iter().for_each(|text| put_text(out, text));
-}
-
 fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
     out.push(u8::from(text.is_some()));
     text.iter().for_each(|text| put_text(out, text));
@@ -110,10 +105,6 @@ impl<'a> Reader<'a> {
         let (text, rest) = self.0.split_at_checked(length).ok_or(Malformed("they end too early"))?;
         self.0 = rest;
         std::str::from_utf8(text).map_err(|_| Malformed("text is not UTF-8"))
-    }
-
-    fn texts(&mut self) -> Result<Vec<Arc<str>>, Malformed> {
-        (0..self.count()?).map(|_| Ok(self.text()?.into())).collect()
     }
 
     fn optional(&mut self) -> Result<Option<Arc<str>>, Malformed> {
@@ -288,10 +279,9 @@ fn put_call(out: &mut Vec<u8>, call: &CallLink) {
             put_text(out, task);
             instance.iter().for_each(|instance| put_number(out, instance.0));
         }
-        CallLink::CalledBy { task, lent } => {
+        CallLink::CalledBy { task } => {
             out.push(CALLED_BY);
             put_number(out, task.0);
-            put_texts(out, lent);
         }
     }
 }
@@ -300,7 +290,7 @@ fn call(reader: &mut Reader<'_>) -> Result<CallLink, Malformed> {
     match reader.byte()? {
         CALLS => Ok(CallLink::Calls { task: reader.text()?.into(), instance: None }),
         HAS_CALLED => Ok(CallLink::Calls { task: reader.text()?.into(), instance: Some(InstanceId(reader.number()?)) }),
-        CALLED_BY => Ok(CallLink::CalledBy { task: TaskId(reader.number()?), lent: reader.texts()? }),
+        CALLED_BY => Ok(CallLink::CalledBy { task: TaskId(reader.number()?) }),
         _ => Err(Malformed("a call is of an unknown kind")),
     }
 }
@@ -413,11 +403,10 @@ pub(crate) fn pack_notice(notice: &Notice) -> Vec<u8> {
             put_text(&mut out, group);
             put_number(&mut out, instance.0);
         }
-        Notice::Called { name, task: _, caller, caller_task, hops, lent, payload } => {
+        Notice::Called { name, task: _, caller, caller_task, hops, payload } => {
             out.push(NOTICE_CALLED);
             put_text(&mut out, name);
             [caller.0, caller_task.0, u64::from(*hops)].into_iter().for_each(|number| put_number(&mut out, number));
-            put_texts(&mut out, lent);
             put_optional(&mut out, payload.as_deref());
         }
         Notice::CallCancelled { name, task: _, caller, is_killed } => {
@@ -505,7 +494,6 @@ pub(crate) fn notice(task: TaskId, bytes: &[u8]) -> Result<Notice, Malformed> {
             caller: InstanceId(reader.number()?),
             caller_task: TaskId(reader.number()?),
             hops: reader.small()?,
-            lent: reader.texts()?,
             payload: reader.optional()?,
         },
         NOTICE_CALL_CANCELLED => Notice::CallCancelled {
@@ -979,14 +967,13 @@ pub(crate) mod tests {
         fn what_callers_and_called_say_comes_back_as_it_was(
             (name, task, caller, caller_task, hops) in any::<(String, Option<u64>, u64, u64, u32)>(),
             (payload, instance, result, detail, is_killed) in any::<(Option<String>, Option<u64>, Option<String>, Option<String>, bool)>(),
-            lent in any::<Vec<String>>(),
             state in proptest::sample::select(&State::ALL[..]),
         ) {
             let [payload, result, detail] = [payload, result, detail].map(|text| text.map(Arc::<str>::from));
             let (name, task, caller): (Arc<str>, _, _) = (name.into(), task.filter(|task| *task > 0).map(TaskId), InstanceId(caller));
             let caller_task = TaskId(caller_task);
             for notice in [
-                Notice::Called { name: name.clone(), task, caller, caller_task, hops, lent: lent.into_iter().map(Into::into).collect(), payload },
+                Notice::Called { name: name.clone(), task, caller, caller_task, hops, payload },
                 Notice::CallCancelled { name, task, caller, is_killed },
                 Notice::CallEnded { task: caller_task, caller, instance: instance.map(InstanceId), state, result, detail },
             ] {

@@ -7,6 +7,9 @@
 //!
 //! A call whose node is cancelled is cancelled in turn. That may come when the instance has ended, or the answer when the node has: then it
 //! changes nothing. The called task's own limits, retries and bounds in time hold for the instance, as for any other of its firings.
+//!
+//! A run keeps its place of its own task's limit while it waits. Tasks call each other in no ring, so those that wait for each other's places
+//! don't either; and a task that calls is in no group that has a `max_running`, which would make a ring of them.
 
 use std::sync::Arc;
 
@@ -29,7 +32,7 @@ impl Scheduler {
             return true;
         }
         probe!("call.made");
-        let (payload, lent, now) = (self.payload_of(id), self.slots_of_run(id), self.now.wall);
+        let (payload, now) = (self.payload_of(id), self.now.wall);
         let live = self.instances.get_mut(&id).expect("looked at above");
         let links = live.row.links.get_or_insert_default();
         links.call = Some(Box::new(CallLink::Calls { task: Arc::clone(&name), instance: None }));
@@ -38,7 +41,7 @@ impl Scheduler {
         let (caller_task, by) = (live.row.task, Arc::clone(&live.definition.name));
         self.mark_instance(id);
         let to = partition_of(&name, self.config.partitions);
-        let call = Notice::Called { name, task: None, caller: id, caller_task, hops, lent, payload };
+        let call = Notice::Called { name, task: None, caller: id, caller_task, hops, payload };
         self.tell(id.partition(), to, by, call);
         true
     }
@@ -52,16 +55,9 @@ impl Scheduler {
         self.tell(id.partition(), to, by, Notice::CallCancelled { name, task: None, caller: id, is_killed });
     }
 
-    /// The groups of which a run has a slot, its own or one that it was lent.
-    fn slots_of_run(&self, node: InstanceId) -> Vec<Arc<str>> {
-        let Some(run) = self.instances[&node].row.parent().and_then(|run| self.instances.get(&run)) else { return Vec::new() };
-        let own = run.row.links.as_ref().and_then(|links| links.slot.as_ref()).map(|slot| &slot.group);
-        own.into_iter().chain(run.row.lent_slots()).cloned().collect()
-    }
-
     /// A node of another task's run calls a task of this replica.
     pub(super) fn called(&mut self, entry: &InboxEntry, call: &Notice) {
-        let Notice::Called { name, task, caller, caller_task, hops, lent, payload } = call else { return };
+        let Notice::Called { name, task, caller, caller_task, hops, payload } = call else { return };
         let (task, caller, caller_task, hops) = (*task, *caller, *caller_task, *hops);
         if self.calls.contains_key(&caller) {
             return;
@@ -81,7 +77,7 @@ impl Scheduler {
             return self.tell(entry.partition, caller.partition(), Arc::clone(name), answer);
         };
         probe!("call.fired");
-        let call = Some(Box::new(CallLink::CalledBy { task: caller_task, lent: lent.clone() }));
+        let call = Some(Box::new(CallLink::CalledBy { task: caller_task }));
         self.fire_for(Asked {
             task,
             partition: entry.partition,

@@ -7,8 +7,7 @@
 //! that has asked and not ended, either its question on the way, or its slot, granted or not; whoever takes either side over goes on from
 //! there, and neither is a slot granted twice nor one lost.
 //!
-//! An instance keeps its slot until it has ended, also while it waits to be retried. What a workflow's run calls within its own group has the
-//! run's slot. Who asks first is granted first. Each instance brings
+//! An instance keeps its slot until it has ended, also while it waits to be retried. Who asks first is granted first. Each instance brings
 //! what its own task knows of the limits: of two tasks that know different ones, each keeps to its own.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,11 +125,6 @@ impl Scheduler {
         let Some(live) = self.instances.get_mut(&id) else { return false };
         let Some(of_task) = self.tasks.get(&live.row.task) else { return false };
         let (Some(group), Some(limits)) = (&of_task.definition.group, of_task.definition.policies.group) else { return false };
-        if live.row.lent_slots().contains(group) {
-            // The run that called it waits for it, and would not give its slot back before.
-            probe!("group.lent");
-            return false;
-        }
         let (group, name) = (group.clone(), of_task.definition.name.clone());
         live.row.links.get_or_insert_default().slot = Some(SlotLink { group: group.clone(), is_granted: false });
         let (task, partition) = (live.row.task, partition_of(&group, self.config.partitions));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use punctual_core::definition::{Blocking, GroupLimits, TaskDefinition, Trigger, Workflow};
+use punctual_core::definition::{Blocking, TaskDefinition, Trigger, Workflow};
 use punctual_core::ids::InstanceId;
 use punctual_core::inbox::Notice;
 use punctual_core::instance::{CallLink, Cause, InstanceRow, Origin, Part, State};
@@ -340,34 +340,6 @@ fn limits_of_the_called_task_hold() {
     }
 }
 
-/// A run that has a slot of a group lends it to what it calls there, or both would wait for each other; also through one that has none.
-#[test]
-pub(crate) fn what_is_called_within_a_group_needs_no_slot_of_its_own() {
-    let mut world = World::settled(2);
-    let grouped = |mut definition: TaskDefinition| {
-        definition.group = Some(Arc::from("g"));
-        let policies = Arc::make_mut(&mut definition.policies);
-        policies.group = Some(GroupLimits { max_running: Some(1), rate: None });
-        policies.concurrency.max_running = 5;
-        definition
-    };
-    world.define(grouped(task("sub", Trigger::Manual)));
-    world.define(calling("between", vec![node("c", &[])], &[("c", "sub")]));
-    world.define(grouped(calling("w", vec![node("c", &[])], &[("c", "between")])));
-    world.script("sub", &[takes(5 * SECOND)]);
-    world.trigger("w", None);
-    world.run(3 * SECOND);
-    // One that was not called waits.
-    world.trigger("sub", None);
-    world.run(2 * SECOND);
-    let waits: Vec<_> = whole(&world, "sub").iter().map(|row| row.waits_for_group().is_some()).collect();
-    assert_eq!(waits, [false, true]);
-    world.run(60 * SECOND);
-    assert!(world.data().instances.values().all(|row| row.state == State::Succeeded));
-    assert!(world.data().slots.is_empty());
-    world.assert_sound();
-}
-
 /// A call that comes when the task is gone, or not enabled, is answered with the reason.
 #[test]
 pub(crate) fn a_call_that_can_not_be_is_answered() {
@@ -415,8 +387,8 @@ fn what_owners_say_twice_counts_once() {
     world.trigger("w", None);
     world.run(3 * SECOND);
     let (caller, caller_task, called) = (calling_node(&world).id, calling_node(&world).task, whole(&world, "sub")[0].id);
-    let (name, lent, payload) = (Arc::from("sub"), Vec::new(), None);
-    world.put_notice("sub", Notice::Called { name, task: None, caller, caller_task, hops: 1, lent, payload });
+    let (name, payload) = (Arc::from("sub"), None);
+    world.put_notice("sub", Notice::Called { name, task: None, caller, caller_task, hops: 1, payload });
     world.run(20 * SECOND);
     let before: Vec<_> = world.data().instances.values().map(|row| (row.id, row.state, row.transitions.len())).collect();
     assert_eq!(whole(&world, "sub").len(), 1);

@@ -588,7 +588,6 @@ fn every_probe_is_hit() {
     crate::workflows::what_was_said_of_a_failed_node_counts_after_a_takeover();
     // Nodes call, also what can't be.
     crate::calls::a_node_ends_with_what_it_has_called();
-    crate::calls::what_is_called_within_a_group_needs_no_slot_of_its_own();
     crate::calls::a_call_that_can_not_be_is_answered();
     // A fire time is made up for.
     sharded.backfill("divided", &[punctual_core::time::Timestamp(0)], 1);

@@ -15,11 +15,7 @@ use crate::check::{Case, SETTLE_MS, Verdict};
 /// whose tasks do.
 pub(super) fn held(facts: &Facts<'_>) -> Verdict {
     let groups = groups(facts);
-    let of_row = |row: &InstanceRow| {
-        // What a run calls within its group counts with it.
-        let of_task = groups.get(&row.task).filter(|(group, _)| !row.lent_slots().iter().any(|lent| **lent == **group));
-        of_task.map(|(group, limits)| (*group, limits.max_running.unwrap_or(u32::MAX)))
-    };
+    let of_row = |row: &InstanceRow| groups.get(&row.task).map(|(group, limits)| (*group, limits.max_running.unwrap_or(u32::MAX)));
     let has_begun = |row: &InstanceRow| {
         let begun = row.transitions.iter().any(|transition| matches!(transition.to, State::Dispatched | State::Running));
         begun && !row.state.is_terminal()

@@ -40,9 +40,9 @@ fn noticed(story: &mut Story, notice: Notice) {
 fn call(story: &mut Story, of: TaskId, node: (InstanceId, TaskId)) -> InstanceId {
     let (caller, caller_task) = node;
     let name = Arc::from("sub");
-    noticed(story, Notice::Called { name, task: Some(of), caller, caller_task, hops: 1, lent: Vec::new(), payload: None });
+    noticed(story, Notice::Called { name, task: Some(of), caller, caller_task, hops: 1, payload: None });
     let called = story.insert(of, story.wall(), called_ordinal(caller), Origin::Call);
-    let call = Some(Box::new(CallLink::CalledBy { task: caller_task, lent: Vec::new() }));
+    let call = Some(Box::new(CallLink::CalledBy { task: caller_task }));
     story.row(called).links = Some(Box::new(Links { cause: Some(caller), hops: 1, call, ..Links::default() }));
     story.commit();
     called

@@ -491,10 +491,10 @@ impl World {
                 let name = NAMES[task].into();
                 let (task, partition) = self.task(task);
                 let (cause, payload) = (InstanceId::new(from, 7), payload.map(|text| TEXTS[text].into()));
-                let (caller_task, lent) = (task, TEXTS[..hops as usize % 3].iter().map(|text| (*text).into()).collect());
+                let caller_task = task;
                 let notice = match hops {
                     0..4 => Notice::Chained { task, cause, hops, payload },
-                    4 | 5 => Notice::Called { name, task: None, caller: cause, caller_task, hops, lent, payload },
+                    4 | 5 => Notice::Called { name, task: None, caller: cause, caller_task, hops, payload },
                     6 => Notice::CallCancelled { name, task: None, caller: cause, is_killed: payload.is_some() },
                     _ => {
                         let instance = (hops == 7).then(|| InstanceId::new(partition, 9));

@@ -195,6 +195,26 @@ fn a_node_that_is_another_task_is_nothing_else() {
     );
 }
 
+/// Or a run could wait for what waits for its own slot, through whatever tasks.
+#[test]
+fn a_task_that_waits_for_others_is_in_no_group_that_counts_it() {
+    let file = |limits: &str| {
+        read(&format!(
+            "groups: {{g: {{{limits}}}}}
+tasks:
+- {{name: w, trigger: manual, group: g, nodes: [{{name: n, task: sub}}]}}
+- {{name: sub, trigger: manual, group: g, command: x}}
+"
+        ))
+    };
+    expect![[r#"
+        tasks.yaml:3:37: PUN-116 tasks[0].group: a run that waits for `sub` can't be one of those that `max_running` of its group counts
+            take it out of the group; the tasks that its nodes are can be in it
+    "#]]
+    .assert_eq(&file("max_running: 2").unwrap_err().to_string());
+    file("rate_limit: {starts: 1, per: 1s}").unwrap_or_else(|problems| panic!("{problems}"));
+}
+
 /// Rings over ends and calls, of one file; the store sees the others.
 #[test]
 fn tasks_that_call_each_other_for_ever_are_refused() {

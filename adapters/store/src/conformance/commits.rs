@@ -325,7 +325,7 @@ pub async fn rows_come_back_as_they_were<F: Factory>(factory: &F) {
     let calls = [
         CallLink::Calls { task: "每日".into(), instance: None },
         CallLink::Calls { task: "b".into(), instance: Some(InstanceId(u64::MAX)) },
-        CallLink::CalledBy { task: TaskId(u64::MAX), lent: vec!["".into(), "g".into()] },
+        CallLink::CalledBy { task: TaskId(u64::MAX) },
     ];
     for (row, call) in rows[6..].iter_mut().zip(calls) {
         row.links = Some(Box::new(Links { call: Some(Box::new(call)), ..Links::default() }));
@@ -532,15 +532,7 @@ pub async fn whoever_calls_a_task_by_its_name_is_put_through<F: Factory>(factory
     let id = async |name: &str| store.task(name.into()).await.expect("an answer").expect("the task").0.task;
     let (there, gone) = (id("clé").await, id("gone").await);
     let caller = InstanceId::new(P, 7);
-    let called = |name: &str| Notice::Called {
-        name: name.into(),
-        task: None,
-        caller,
-        caller_task: T,
-        hops: 3,
-        lent: vec!["g".into()],
-        payload: Some("p".into()),
-    };
+    let called = |name: &str| Notice::Called { name: name.into(), task: None, caller, caller_task: T, hops: 3, payload: Some("p".into()) };
     let notices = [
         called("clé"),
         Notice::CallCancelled { name: "gone".into(), task: None, caller, is_killed: true },

@@ -151,10 +151,9 @@ mod tests {
     use super::*;
 
     fn any_call() -> impl Strategy<Value = CallLink> {
-        let called_by =
-            |(task, lent): (u64, Vec<String>)| CallLink::CalledBy { task: TaskId(task), lent: lent.into_iter().map(Into::into).collect() };
+        let called_by = |task: u64| CallLink::CalledBy { task: TaskId(task) };
         let calls = |(task, instance): (String, Option<u64>)| CallLink::Calls { task: task.into(), instance: instance.map(InstanceId) };
-        prop_oneof![any::<(String, Option<u64>)>().prop_map(calls), any::<(u64, Vec<String>)>().prop_map(called_by)]
+        prop_oneof![any::<(String, Option<u64>)>().prop_map(calls), any::<u64>().prop_map(called_by)]
     }
 
     prop_compose! {
