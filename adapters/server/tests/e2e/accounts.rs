@@ -404,3 +404,31 @@ fn replicas_have_one_first_user_and_share_sessions() {
     a.stop();
     b.stop();
 }
+
+/// The API's own TLS: the CLI trusts the roots that it is told of, and who speaks in the clear, or says nothing, holds nobody up.
+#[test]
+fn the_api_speaks_tls_with_a_certificate_of_its_own() {
+    let folder = Folder::with(FILE);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    folder.write("certificate.pem", &made.cert.pem());
+    folder.write("key.pem", &made.signing_key.serialize_pem());
+    folder.write("other.pem", &rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap().cert.pem());
+    let refused = folder.refused(&["--api-tls-certificate", "key.pem", "--api-tls-key", "key.pem"]);
+    assert!(refused.starts_with("PUN-425: key.pem"), "{refused}");
+    let dev = Dev::spawn(folder.dev_command(&["--api-tls-certificate", "certificate.pem", "--api-tls-key", "key.pem"]));
+    dev.says("API on https://127.0.0.1:");
+    let api = format!("https://{}", dev.told().split("API on https://").nth(1).unwrap().split(';').next().unwrap());
+    let address = api.strip_prefix("https://").unwrap();
+    let silent: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let plain = crate::support::try_request(address.parse().unwrap(), "GET", "/health", &[], b"");
+    assert!(plain.is_err(), "{plain:?}");
+    let cli = |roots: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        crate::support::run(command.args(["tasks", "--api", &api]).env("SSL_CERT_FILE", folder.path(roots)).env_remove("SSL_CERT_DIR"))
+    };
+    let listed = cli("certificate.pem");
+    assert!(listed.code == Some(0) && listed.stdout.contains("bill"), "{}", listed.stderr);
+    assert!(cli("other.pem").stderr.starts_with("PUN-401"), "another root");
+    drop(silent);
+    dev.stop();
+}
