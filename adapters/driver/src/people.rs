@@ -10,7 +10,7 @@ use crate::ports::InstanceCursor;
 /// Who asks for something. All of it goes to the audit, in the transaction that has what was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actor {
-    /// Who, by their own account.
+    /// Who: whoever has signed in; where nobody does, by their own account.
     pub by: Arc<str>,
     /// From where: what they used, and its address.
     pub from: Option<Arc<str>>,

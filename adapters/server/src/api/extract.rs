@@ -322,6 +322,19 @@ pub(crate) fn check_characters(field: &'static str, text: Option<&str>, characte
     }
 }
 
+/// A form.
+pub(crate) struct Posted<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Posted<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let form = axum::Form::<T>::from_request(request, state).await;
+        form.map(|axum::Form(form)| Posted(form))
+            .map_err(|rejection| ApiError::BadRequest { field: "form", problem: rejection.body_text() })
+    }
+}
+
 /// Refuses a text that is kept on record and longer than this many bytes.
 pub(crate) fn check_length(field: &'static str, text: Option<&str>, bytes_max: usize) -> Result<(), ApiError> {
     match text {

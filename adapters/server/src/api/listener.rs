@@ -1,5 +1,6 @@
 //! Connections to the API: so many at once, and none that says nothing for long. Callers that open connections and forget them would
-//! otherwise use up the descriptors that the commands need.
+//! otherwise use up the descriptors that the commands need. Over TLS, where there is a certificate: each connection agrees on it by itself, so
+//! that one that is slow holds up nobody.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +11,13 @@ use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 
 /// Most connections at once; more wait until one ends. Half of the descriptors that most systems allow a process.
 const CONNECTIONS_MAX: usize = 512;
@@ -24,11 +28,12 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
 pub(crate) struct BoundedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl BoundedListener {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        BoundedListener { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    pub(crate) fn new(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
+        BoundedListener { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), tls: tls.map(TlsAcceptor::from) }
     }
 }
 
@@ -41,6 +46,10 @@ impl Listener for BoundedListener {
         let (stream, address) = Listener::accept(&mut self.listener).await;
         // Answers are small and wait for nothing.
         let _ = stream.set_nodelay(true);
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
+            Some(tls) => Stream::Agreeing(Box::new(tls.accept(stream))),
+        };
         (Connection { stream, idle: Box::pin(sleep(IDLE_TIME_MAX)), _place: place }, address)
     }
 
@@ -59,9 +68,36 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Peer {
     }
 }
 
+/// What goes over a connection.
+enum Stream {
+    Plain(TcpStream),
+    /// The two ends agree on keys.
+    Agreeing(Box<Accept<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What bytes are read from and written to.
+trait Bytes: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Bytes for T {}
+
+impl Stream {
+    /// Waits until both ends have agreed.
+    fn agreed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut dyn Bytes>> {
+        if let Stream::Agreeing(accept) = self {
+            let stream = ready!(Pin::new(&mut **accept).poll(context))?;
+            *self = Stream::Tls(Box::new(stream));
+        }
+        Poll::Ready(match self {
+            Stream::Plain(stream) => Ok(stream),
+            Stream::Tls(stream) => Ok(&mut **stream),
+            Stream::Agreeing(_) => Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
+}
+
 /// A connection that ends when nothing moves.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     idle: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
@@ -80,22 +116,30 @@ impl Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let step = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let step = match self.stream.agreed(context) {
+            Poll::Ready(Ok(stream)) => Pin::new(stream).poll_read(context, buffer),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
         self.moved(context, step)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let step = Pin::new(&mut self.stream).poll_write(context, bytes);
+        let step = match self.stream.agreed(context) {
+            Poll::Ready(Ok(stream)) => Pin::new(stream).poll_write(context, bytes),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
         self.moved(context, step)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(ready!(self.stream.agreed(context))?).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(ready!(self.stream.agreed(context))?).poll_shutdown(context)
     }
 }

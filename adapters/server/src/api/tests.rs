@@ -327,6 +327,22 @@ fn without_users_this_machine_may_everything_and_others_nothing() {
         let first = json!({ "name": "root", "grants": [{ "role": "editor" }] });
         let (status, answer) = world.ask("POST", "/api/v1/users", None, &first).await;
         assert_eq!((status.as_u16(), &answer["code"]), (409, &json!("PUN-414")), "it would lock everybody out");
+        let admin = json!([{ "role": "admin" }]);
+        for bad in [
+            json!({ "name": "", "grants": admin }),
+            json!({ "name": "a b", "grants": admin }),
+            json!({ "name": "../x", "grants": admin }),
+            json!({ "name": "oidc:ann", "grants": admin }),
+            json!({ "name": "local", "grants": admin }),
+            json!({ "name": "x".repeat(101), "grants": admin }),
+            json!({ "name": "root", "grants": [{ "role": "root" }] }),
+            json!({ "name": "root", "grants": [{ "role": "admin", "group": "" }] }),
+            json!({ "name": "root", "grants": vec![json!({ "role": "admin" }); 101] }),
+            json!({ "name": "root", "grants": admin, "unknown": 1 }),
+        ] {
+            let (status, answer) = world.ask("POST", "/api/v1/users", None, &bad).await;
+            assert_eq!((status.as_u16(), &answer["code"]), (400, &json!("PUN-305")), "{bad}: {answer}");
+        }
         let first = json!({ "name": "root", "grants": [{ "role": "admin" }] });
         let (status, answer) = world.ask("POST", "/api/v1/users", None, &first).await;
         assert_eq!((status.as_u16(), answer["password"].as_str().map(str::len)), (201, Some(64)), "{answer}");

@@ -14,6 +14,7 @@ use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
 use punctual_worker::{BuiltIn, InternalAddresses, Options};
+use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
 
 use super::Exit;
@@ -27,8 +28,7 @@ use crate::embedded::Embedded;
 use crate::feed::Feed;
 use crate::open;
 use crate::printer::Printer;
-use crate::sign_in::access::{Access, Reach};
-use crate::sign_in::oidc::Oidc;
+use crate::sign_in::access::Access;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DevArgs {
@@ -63,7 +63,7 @@ const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl DevArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+        let (reach, oidc, tls) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?, self.reach.tls()?))) {
             Ok(both) => both,
             Err(refusal) => {
                 output.remark(refusal);
@@ -72,7 +72,7 @@ impl DevArgs {
         };
         let zones = Arc::new(Zones::load());
         match punctual_spec::file::read_file(&self.file, &zones) {
-            Ok(file) => super::block_on(self.serve(&file, zones, (reach, oidc)), output),
+            Ok(file) => super::block_on(self.serve(&file, zones, (Access::new(reach, oidc), tls)), output),
             Err(problems) => {
                 output.remark(problems);
                 Exit::Refused
@@ -80,7 +80,7 @@ impl DevArgs {
         }
     }
 
-    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (reach, oidc): (Reach, Option<Oidc>)) -> anyhow::Result<Exit> {
+    async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (access, tls): (Access, Option<Arc<ServerConfig>>)) -> anyhow::Result<Exit> {
         let said = if self.quiet { None } else { Some(Printer::start()?) };
         let say = |text: &str| {
             if let Some(console) = &said {
@@ -122,13 +122,14 @@ impl DevArgs {
         let _ = tokio::time::timeout(TAKEOVER_TIME_MAX, definitions_taken_over(&*store, commits)).await;
         let signals = Arc::new(LocalSignals::new(node.scheduler.clone()));
         let (scheduler, partitions) = (node.scheduler.clone(), store.partitions());
-        let access = Arc::new(Access::new(reach, oidc));
-        let first_run = reach::first_run_line(&access, &*store, &*clock, address).await?;
+        let access = Arc::new(access);
+        let address = format!("{}://{address}", self.reach.scheme());
+        let first_run = reach::first_run_line(&access, &*store, &*clock, &address).await?;
         let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse });
-        let listener = BoundedListener::new(listener);
+        let listener = BoundedListener::new(listener, tls);
         let service = router.into_make_service_with_connect_info::<Peer>();
         let serving = tokio::spawn(async move { axum::serve(listener, service).await });
-        say(&format!("API on http://{address}; try `punctual instances`. Ctrl-C stops.\n"));
+        say(&format!("API on {address}; try `punctual instances`. Ctrl-C stops.\n"));
         if let Some(line) = first_run {
             say(&line);
         }

@@ -15,6 +15,7 @@ use punctual_grpc::{ServerOptions, ServerTls, Timing, Tokens};
 use punctual_signals::{Address, LocalSignals, RedisSignals, State};
 use punctual_spec::zones::Zones;
 use punctual_store::{MySqlOptions, MySqlStore};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -27,8 +28,7 @@ use crate::api::listener::{BoundedListener, Peer};
 use crate::api::{self, Api};
 use crate::feed::Feed;
 use crate::printer::Printer;
-use crate::sign_in::access::{Access, Reach};
-use crate::sign_in::oidc::Oidc;
+use crate::sign_in::access::Access;
 use crate::{open, tokens};
 
 #[derive(clap::Args)]
@@ -117,17 +117,17 @@ impl Say {
 
 impl ServerArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        let (reach, oidc) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?))) {
+        let (reach, oidc, tls) = match self.reach.of(self.listen).and_then(|reach| Ok((reach, self.oidc.provider()?, self.reach.tls()?))) {
             Ok(both) => both,
             Err(refusal) => {
                 output.remark(refusal);
                 return Exit::Refused;
             }
         };
-        super::block_on(self.serve(reach, oidc), output)
+        super::block_on(self.serve(Access::new(reach, oidc), tls), output)
     }
 
-    async fn serve(self, reach: Reach, oidc: Option<Oidc>) -> anyhow::Result<Exit> {
+    async fn serve(self, access: Access, tls: Option<Arc<ServerConfig>>) -> anyhow::Result<Exit> {
         let say = Say(if self.quiet { None } else { Some(Printer::start()?) });
         let mut interrupts = super::interrupts()?;
         let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
@@ -174,8 +174,9 @@ impl ServerArgs {
         }));
         let looking_after = tokio::spawn(look_after(store.clone(), told, self.keep_months, say.clone()));
         let (scheduler_of_api, partitions) = (scheduler.clone(), store.partitions());
-        let access = Arc::new(Access::new(reach, oidc));
-        let first_run = reach::first_run_line(&access, &*store, &*clock, api_address).await?;
+        let access = Arc::new(access);
+        let api_address = format!("{}://{api_address}", self.reach.scheme());
+        let first_run = reach::first_run_line(&access, &*store, &*clock, &api_address).await?;
         let api = Api {
             store: store.clone(),
             clock,
@@ -190,9 +191,9 @@ impl ServerArgs {
             pulse,
         };
         let service = api::router(api).into_make_service_with_connect_info::<Peer>();
-        let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener), service).await });
+        let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener, tls), service).await });
         say.line(format_args!(
-            "Punctual {}, replica {}, {} partitions, time zones {}\nAPI on http://{api_address}, workers on {advertised}. Ctrl-C hands over and stops.",
+            "Punctual {}, replica {}, {} partitions, time zones {}\nAPI on {api_address}, workers on {advertised}. Ctrl-C hands over and stops.",
             env!("CARGO_PKG_VERSION"),
             replica.0,
             store.partitions(),

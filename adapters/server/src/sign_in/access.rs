@@ -23,6 +23,8 @@ pub(crate) const FIRST_RUN_TIME_MAX: Millis = Millis::from_secs(3_600);
 pub(crate) struct Reach {
     /// Whether others than this machine reach it.
     pub(crate) is_beyond: bool,
+    /// Whether it speaks TLS itself.
+    pub(crate) is_tls: bool,
     /// Proxies that say for whom they ask.
     pub(crate) proxies: Vec<IpNet>,
 }

@@ -26,7 +26,7 @@ impl Visitor {
         let headers = request.headers();
         let mut hosts: Vec<String> = last(headers, header::HOST.as_str()).into_iter().map(str::to_owned).collect();
         if !peer.as_ref().is_some_and(is_proxy) {
-            return Visitor { address: peer, is_secure: false, hosts };
+            return Visitor { address: peer, is_secure: reach.is_tls, hosts };
         }
         hosts.extend(last(headers, "x-forwarded-host").map(str::to_owned));
         // Each proxy adds whom it has heard; what stands before the first that is not trusted anybody may have written.
@@ -34,7 +34,7 @@ impl Visitor {
         let forwarded: Vec<_> = forwarded.flat_map(|value| value.split(',')).map(|text| text.trim().parse::<IpAddr>()).collect();
         let told = forwarded.into_iter().rev().map_while(Result::ok).map(|address| address.to_canonical());
         let address = told.clone().find(|address| !is_proxy(address)).or(told.last()).or(peer);
-        Visitor { address, is_secure: last(headers, "x-forwarded-proto") == Some("https"), hosts }
+        Visitor { address, is_secure: reach.is_tls || last(headers, "x-forwarded-proto") == Some("https"), hosts }
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn reach() -> Reach {
-        Reach { is_beyond: true, proxies: vec!["10.0.0.0/8".parse().unwrap()] }
+        Reach { is_beyond: true, is_tls: false, proxies: vec!["10.0.0.0/8".parse().unwrap()] }
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use askama::Template;
 use axum::Extension;
-use axum::Form;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use punctual_driver::accounts::Accounts;
@@ -14,7 +13,7 @@ use super::access::Access;
 use super::oidc::{Oidc, OidcError, Pending};
 use super::origin::Visitor;
 use super::{Means, cookie, flow};
-use crate::api::extract::Client;
+use crate::api::extract::{Asked, Client, Posted};
 use crate::api::{Api, ApiError};
 use crate::identity::Identity;
 
@@ -67,7 +66,7 @@ pub(crate) struct Wanted {
 /// Where the form is. Where nobody signs in there is nothing to do here.
 pub(crate) async fn sign_in_form<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
-    Query(wanted): Query<Wanted>,
+    Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, ApiError> {
     let next = own_address(wanted.next.as_deref());
     if !api.access.must_sign_in(&*api.store).await? {
@@ -90,7 +89,7 @@ pub(crate) async fn sign_in<S: Catalog + Accounts, C: Clock>(
     Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     client: Client,
-    Form(form): Form<SignInForm>,
+    Posted(form): Posted<SignInForm>,
 ) -> Response {
     let SignInForm { name, password, next } = form;
     let next = own_address(next.as_deref());
@@ -113,7 +112,7 @@ fn sign_in_again<'a>(access: &Access, next: &'a str, name: &'a str, error: &ApiE
 pub(crate) async fn oidc<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
     Extension(visitor): Extension<Visitor>,
-    Query(wanted): Query<Wanted>,
+    Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, ApiError> {
     let Some(oidc) = &api.access.oidc else { return Err(ApiError::NoSuchPage) };
     let next = own_address(wanted.next.as_deref());
@@ -160,7 +159,7 @@ pub(crate) async fn oidc_callback<S: Catalog + Accounts, C: Clock>(
     Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     client: Client,
-    Query(answer): Query<Answer>,
+    Asked(answer): Asked<Answer>,
 ) -> Result<Response, ApiError> {
     let Some(oidc) = &api.access.oidc else { return Err(ApiError::NoSuchPage) };
     let mut response = match come_back(&api, oidc, answer, &headers, (&visitor, &client)).await {
@@ -200,7 +199,7 @@ pub(crate) struct Link {
 
 pub(crate) async fn first_run_form<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
-    Query(link): Query<Link>,
+    Asked(link): Asked<Link>,
 ) -> Result<Response, ApiError> {
     let now = api.clock.now().wall;
     let is_over = api.access.has_users(&*api.store).await? || !link.key.as_deref().is_some_and(|key| api.access.is_first_run(key, now));
@@ -224,7 +223,7 @@ pub(crate) async fn first_run<S: Catalog + Accounts, C: Clock>(
     Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     client: Client,
-    Form(form): Form<FirstRunForm>,
+    Posted(form): Posted<FirstRunForm>,
 ) -> Response {
     let FirstRunForm { key, name, password } = form;
     match flow::first_run(&api, &key, name.clone(), password, &headers, (&visitor, &client)).await {

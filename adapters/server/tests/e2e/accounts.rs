@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use punctual_testbed::MariaDb;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Dev, Folder, eventually, request};
@@ -359,5 +360,75 @@ fn the_cli_adds_users_makes_tokens_and_remembers_clusters() {
     assert!(punctual(&["context", "use", "there"], "").2.starts_with("PUN-420"));
     assert!(punctual(&["tasks", "--api", "http://192.0.2.1:1", "--token", "pun_x"], "").2.starts_with("PUN-421"));
     assert_eq!(punctual(&["context", "remove", "here"], "").0, Some(0));
+    dev.stop();
+}
+
+/// Replicas share users and sessions: of their links one makes the first user, however many are used at once.
+#[test]
+fn replicas_have_one_first_user_and_share_sessions() {
+    let database = MariaDb::start().unwrap();
+    let url = database.create("cluster").unwrap();
+    let folder = Folder::new();
+    let replica = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["server", "--name", name, "--listen", "127.0.0.1:0", "--listen-workers", "127.0.0.1:0"]);
+        command.args(["--trusted-proxy", "127.0.0.1"]).current_dir(folder.path("")).env("PUNCTUAL_DATABASE", &url);
+        let process = Dev::spawn(command);
+        process.says("/first-run?key=");
+        process
+    };
+    let (a, b) = (replica("a"), replica("b"));
+    let key = |dev: &Dev| dev.told().split("/first-run?key=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let make = |dev: &Dev, name: &str| {
+        let fields = format!("key={}&name={name}&password={}", key(dev), PASSWORD.replace(' ', "+"));
+        form(dev, "/first-run", &[], &fields)
+    };
+    let answers = std::thread::scope(|scope| {
+        let both = [(&a, "ann"), (&b, "bob")].map(|(dev, name)| scope.spawn(move || make(dev, name)));
+        both.map(|answer| answer.join().unwrap())
+    });
+    let mut statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [303, 410], "{answers:?}");
+    let session = answers.iter().find(|answer| answer.status == 303).map(cookie).unwrap();
+    for dev in [&a, &b] {
+        assert_eq!(make(dev, "carl").status, 410);
+        let me = call(dev, "GET", "/api/v1/me", &[("cookie", &session)], &Value::Null);
+        assert_eq!(me.status, 200, "{me:?}");
+        call(dev, "GET", "/api/v1/tasks", &[], &Value::Null).check_refusal(401, "PUN-403");
+    }
+    let csrf = call(&a, "GET", "/api/v1/me", &[("cookie", &session)], &Value::Null).json()["csrf"].as_str().unwrap().to_owned();
+    let out = call(&a, "POST", "/api/v1/sign-out", &[("cookie", &session), ("x-csrf-token", &csrf)], &json!({}));
+    assert_eq!(out.json(), json!({ "signed_out": true }));
+    call(&b, "GET", "/api/v1/me", &[("cookie", &session)], &Value::Null).check_refusal(401, "PUN-403");
+    a.stop();
+    b.stop();
+}
+
+/// The API's own TLS: the CLI trusts the roots that it is told of, and who speaks in the clear, or says nothing, holds nobody up.
+#[test]
+fn the_api_speaks_tls_with_a_certificate_of_its_own() {
+    let folder = Folder::with(FILE);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    folder.write("certificate.pem", &made.cert.pem());
+    folder.write("key.pem", &made.signing_key.serialize_pem());
+    folder.write("other.pem", &rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap().cert.pem());
+    let refused = folder.refused(&["--api-tls-certificate", "key.pem", "--api-tls-key", "key.pem"]);
+    assert!(refused.starts_with("PUN-425: key.pem"), "{refused}");
+    let dev = Dev::spawn(folder.dev_command(&["--api-tls-certificate", "certificate.pem", "--api-tls-key", "key.pem"]));
+    dev.says("API on https://127.0.0.1:");
+    let api = format!("https://{}", dev.told().split("API on https://").nth(1).unwrap().split(';').next().unwrap());
+    let address = api.strip_prefix("https://").unwrap();
+    let silent: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let plain = crate::support::try_request(address.parse().unwrap(), "GET", "/health", &[], b"");
+    assert!(plain.is_err(), "{plain:?}");
+    let cli = |roots: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        crate::support::run(command.args(["tasks", "--api", &api]).env("SSL_CERT_FILE", folder.path(roots)).env_remove("SSL_CERT_DIR"))
+    };
+    let listed = cli("certificate.pem");
+    assert!(listed.code == Some(0) && listed.stdout.contains("bill"), "{}", listed.stderr);
+    assert!(cli("other.pem").stderr.starts_with("PUN-401"), "another root");
+    drop(silent);
     dev.stop();
 }
