@@ -184,7 +184,7 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
     use Needs::{Backfill, Everywhere, Group, Instance, Nothing, SignedIn, Somewhere, Task};
     use Role::{Admin, Editor, Operator, Viewer};
     Routes::new(api)
-        .api(Method::GET, "/api/v1/health", Nothing, get_with(health::<S, C>, named("getHealth", "Whether this process works")))
+        .api(Method::GET, "/health", Nothing, get_with(health::<S, C>, named("getHealth", "Whether this process works")))
         .api(
             Method::GET,
             "/api/v1/status",
@@ -214,6 +214,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/coming",
             Somewhere(Viewer),
             get_with(fires::coming::<S, C>, named("listComing", "Fire times to come of all tasks, in order")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/sources/{source}",
+            Everywhere(Viewer),
+            get_with(sources::show::<S, C>, named("getSource", "A source, and how many tasks it has")),
         )
         .api(
             Method::PUT,
@@ -428,7 +434,6 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Instance(Operator),
             post_with(nodes::mark::<S, C>, named("markNode", "Says what a node has come to")),
         )
-        .get("/health", Nothing, health::<S, C>)
         .get("/api/v1/me", SignedIn, accounts::me)
         .post("/api/v1/sign-in", Nothing, accounts::sign_in::<S, C>)
         .post("/api/v1/sign-out", SignedIn, accounts::sign_out::<S, C>)
