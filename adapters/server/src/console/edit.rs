@@ -20,6 +20,7 @@ use super::fires::{self, Fires};
 use super::form::{Form, Query, segment};
 use super::instances::confirm;
 use super::page::{Nav, Page, Viewer};
+use super::runs::{Drawn, draw};
 use super::tasks::{find, yaml};
 use super::words::Words;
 use crate::api::ApiError;
@@ -64,6 +65,8 @@ struct Checked {
     name: String,
     words: Vec<String>,
     fires: Fires,
+    /// The nodes of a workflow, as they hang together.
+    graph: Option<Drawn>,
 }
 
 #[derive(Template)]
@@ -194,8 +197,15 @@ fn entry(document: &str) -> String {
 /// What is wrong with a document, or what it comes to.
 fn look<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, document: &str) -> (Option<FileTask>, Checked) {
     let (w, lang) = (viewer.words(), viewer.lang);
-    let nothing =
-        || Checked { wrong: Vec::new(), wrong_count: 0, refused: None, name: String::new(), words: Vec::new(), fires: Fires::default() };
+    let nothing = || Checked {
+        wrong: Vec::new(),
+        wrong_count: 0,
+        refused: None,
+        name: String::new(),
+        words: Vec::new(),
+        fires: Fires::default(),
+        graph: None,
+    };
     match read(console, document) {
         Ok(task) => {
             let now = console.api.clock.now().wall;
@@ -203,6 +213,7 @@ fn look<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, document
                 name: task.spec.name.clone(),
                 words: fires::trigger_in_words(&task.spec, &task.definition, lang, w),
                 fires: fires::fires(&task.definition, None, now, AHEAD, lang),
+                graph: draw(&task.definition, &[], None, lang),
                 ..nothing()
             };
             (Some(task), checked)

@@ -8,7 +8,7 @@ use axum::http::Method;
 use axum::response::Response;
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::Version;
-use punctual_core::time::Timestamp;
+use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::ports::{Catalog, Clock, InstanceFilter, PauseTarget, PauseView, TaskView, VersionView};
 use punctual_spec::emit;
 use punctual_spec::spec::{Handler, TaskSpec};
@@ -41,6 +41,8 @@ const RESULTS: usize = 12;
 const COMPARED_MAX: usize = 1_000;
 /// Fire times that are shown ahead.
 const AHEAD: usize = 10;
+/// A fire time that came so lately is still being fired.
+const JUST_DUE: Millis = Millis::from_secs(10);
 const RECENT: usize = 12;
 const OCCURRENCES: usize = 12;
 const BACKFILLS: usize = 5;
@@ -271,7 +273,8 @@ pub(super) async fn coming<S: Catalog, C: Clock>(
     count: usize,
 ) -> Result<Vec<Coming>, ConsoleError> {
     let (tasks, pauses) = (console.api.store.tasks(None, COMPARED_MAX).await?, console.api.store.pauses().await?);
-    let mut cursors: Vec<_> = tasks.into_iter().filter_map(|view| Some((view.next_fire.filter(|at| *at >= now)?, view))).collect();
+    let mut cursors: Vec<_> =
+        tasks.into_iter().filter_map(|view| Some((view.next_fire.filter(|at| at.saturating_add(JUST_DUE) >= now)?, view))).collect();
     cursors.sort_by_key(|(at, _)| *at);
     let mut coming = Vec::new();
     for (_, view) in cursors {

@@ -198,7 +198,8 @@ fn a_newcomer_makes_a_task_sees_it_fail_and_mends_it() {
         browser.run("const t = document.getElementById('document'); return t.value.slice(t.selectionStart, t.selectionEnd)"),
         "trigger: {cron: \"99 * * * *\"}"
     );
-    let document = "name: my first\ntrigger: manual\ncommand: \"for i in 1 2 3 4 5; do echo line $i; sleep 0.5; done; test -e mended\"\n";
+    let document =
+        "name: my first\ntrigger: manual\ncommand: \"for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 1; done; test -e mended\"\n";
     browser.type_into("#document", document);
     browser.shows("#fine", "my first");
     browser.click("form.editor .button.primary");
@@ -214,9 +215,9 @@ fn a_newcomer_makes_a_task_sees_it_fail_and_mends_it() {
     browser.run("window.isTheSame = true");
     browser.shows("pre.log", "line 1");
     browser.shows(".sub", "running");
-    assert!(!browser.text("pre.log").contains("line 5"), "it came at once");
+    assert!(!browser.text("pre.log").contains("line 9"), "it came at once");
     browser.shoot("instance-running");
-    browser.shows("pre.log", "line 5");
+    browser.shows("pre.log", "line 9");
     browser.shows(".sub", "failed");
     browser.shows(".timeline", "exit code 1");
     assert_eq!(browser.run("return window.isTheSame"), true, "nothing was loaded again");

@@ -364,6 +364,9 @@ fn a_task_is_made_changed_and_removed() {
     assert_eq!(checked.status, 200, "{checked:?}");
     check_page("check", &checked);
     assert!(checked.body.contains("at 01:30 every day") && checked.body.matches("<td class=\"local\">").count() == 10, "{}", checked.body);
+    let nodes = "name: graph\ntrigger: manual\nnodes:\n  - {name: one, command: x}\n  - {name: two, after: one, command: x}\n";
+    let drawn = dev.form("/tasks/check", &[("document", nodes)]).body;
+    assert!(drawn.matches("class=\"node plain\"").count() == 2 && drawn.matches("class=\"edge plain\"").count() == 1, "{drawn}");
     let bad = "name: made here\ntrigger: {cron: \"99 1 * * *\"}\nretries: 3\n";
     for path in ["/tasks/check", "/tasks"] {
         let refused = dev.form(path, &[("document", bad)]);
