@@ -8,7 +8,7 @@ use punctual_driver::ports::{AuditFilter, AuditView, Catalog, Clock};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::Asked;
+use super::extract::{Asked, behind};
 use super::instances::parse_id;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
@@ -58,7 +58,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<AuditPage>, ApiError> {
     let limit = checked_limit(filter.limit)?;
-    let before = filter.after.or(filter.before);
+    let before = behind(filter.after, filter.before)?;
     if before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(ApiError::BadRequest { field: "after", problem: "is not the `next` of a page".to_owned() });
     }

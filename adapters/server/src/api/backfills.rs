@@ -43,6 +43,8 @@ pub(crate) struct Asks {
     #[serde(default)]
     order: Order,
     /// How many at a time; 1 where it is left out.
+    #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     concurrency: Option<u32>,
     /// Those that have an instance as well.
     #[serde(default)]
@@ -55,6 +57,7 @@ pub(crate) struct Asks {
     after: Option<String>,
     /// Of a dry run: at most so many fire times are listed.
     #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     limit: Option<usize>,
     /// Why, for the audit.
     #[schemars(length(max = 4_096))]

@@ -9,7 +9,7 @@ use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, Discarded, Instan
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, check_length};
+use super::extract::{Asked, Body, Client, behind, check_length};
 use super::instances::{cursor, find, parse_cursor};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
@@ -71,7 +71,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<DeadLetters>, ApiError> {
     let limit = checked_limit(filter.limit)?;
-    let before = filter.after.or(filter.before).map(|text| parse_cursor(&text)).transpose()?;
+    let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
     check_task(&api, filter.task.as_deref()).await?;
     let filter = DeadLetterFilter { task: filter.task.map(Arc::from), before, limit };
     let letters = api.store.dead_letters(filter).await?;
@@ -90,6 +90,7 @@ pub(crate) struct Which {
     #[serde(default)]
     all: bool,
     #[schemars(range(min = 1, max = 1_000))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     limit: Option<usize>,
     /// Who asks, for the audit.
     #[schemars(length(max = 256))]

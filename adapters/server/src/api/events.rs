@@ -201,7 +201,7 @@ pub(crate) async fn listen<S: Catalog, C: Clock>(
     let listener = api.events.listen(after).ok_or(ApiError::TooManyListeners { most: LISTENERS_MAX })?;
     let (events, stream) = mpsc::channel(WAITING_MAX);
     let names = FxHashMap::default();
-    let teller = Teller { api, events, kinds, task, instance, names, scope: None, workers: BTreeMap::new(), seen: BTreeMap::new() };
+    let teller = Teller { api, events, kinds, task, instance, names, scope: None, workers: BTreeMap::new(), seen: None };
     tokio::spawn(teller.run(listener, is_unknown));
     Ok(Stream(ReceiverStream::new(stream)))
 }
@@ -230,7 +230,7 @@ struct Teller<S, C> {
     scope: Option<ScopeEvent>,
     workers: BTreeMap<String, WorkerShown>,
     /// How many steps the stories have that were looked at.
-    seen: BTreeMap<InstanceId, usize>,
+    seen: Option<BTreeMap<InstanceId, usize>>,
 }
 
 impl<S: Catalog, C: Clock> Teller<S, C> {
@@ -345,7 +345,6 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
     }
 
     async fn look_at_others(&mut self, number: u64) -> Result<(), Gone> {
-        let is_first = self.seen.is_empty();
         let mut views = Vec::new();
         if let Some(instance) = self.instance {
             views.extend(self.api.store.instance(instance).await.ok().flatten());
@@ -359,11 +358,12 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         for view in &views {
             let steps = view.row.transitions.len();
             seen.insert(view.row.id, steps);
-            if !is_first && self.seen.get(&view.row.id) != Some(&steps) {
+            // What was there at the first look is no change.
+            if self.seen.as_ref().is_some_and(|seen| seen.get(&view.row.id) != Some(&steps)) {
                 self.tell_view(number, view).await?;
             }
         }
-        self.seen = seen;
+        self.seen = Some(seen);
         Ok(())
     }
 }

@@ -49,9 +49,11 @@ impl<T: JsonSchema> OperationInput for Asked<T> {
 impl<T: JsonSchema> OperationInput for Body<T> {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         let schema = ctx.schema.subschema_for::<T>();
-        let media = aide::openapi::MediaType { schema: Some(schema_object(schema)), ..Default::default() };
+        let media = aide::openapi::MediaType { schema: Some(schema_object(schema.clone())), ..Default::default() };
         let content = IndexMap::from_iter([("application/json".to_owned(), media)]);
-        set_body(ctx, operation, RequestBody { content, ..RequestBody::default() });
+        // Without a body all is as it is where it is left out, if it may be.
+        let resolved = ctx.resolve_schema(&schema).get("required").and_then(|fields| fields.as_array()).is_some_and(|fields| !fields.is_empty());
+        set_body(ctx, operation, RequestBody { content, required: resolved, ..RequestBody::default() });
     }
 }
 
@@ -87,9 +89,12 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         Ok(IfMatch(match (matches, none) {
             (None, None) => Expected::Anything,
             (Some(tag), None) if tag == "*" => Expected::Something,
-            (Some(tag), None) => Expected::Version(version_of(&tag).ok_or_else(|| unknown_tag("If-Match", &tag))?),
+            // No version has any other tag.
+            (Some(tag), None) => Expected::Version(version_of(&tag).unwrap_or(Version(0))),
             (None, Some(tag)) if tag == "*" => Expected::Nothing,
-            (None, Some(tag)) => return Err(unknown_tag("If-None-Match", &tag)),
+            (None, Some(_)) => {
+                return Err(ApiError::BadRequest { field: "If-None-Match", problem: "a write takes * only".to_owned() });
+            }
             (Some(_), Some(_)) => {
                 return Err(ApiError::BadRequest { field: "If-Match", problem: "goes without If-None-Match".to_owned() });
             }
@@ -97,13 +102,9 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
-fn unknown_tag(field: &'static str, tag: &str) -> ApiError {
-    ApiError::BadRequest { field, problem: format!("{tag:?} is neither * nor the ETag that an answer had, such as \"v3\"") }
-}
-
 impl OperationInput for IfMatch {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        let tag = json_schema!({ "type": "string", "pattern": "^(\\*|\"v[1-9][0-9]{0,8}\")$" });
+        let tag = json_schema!({ "type": "string", "maxLength": 1_000 });
         let matches = header_parameter("If-Match", "The ETag that it must have now; * where it must be there", tag);
         let star = json_schema!({ "type": "string", "enum": ["*"] });
         let none = header_parameter("If-None-Match", "* where it must not be there", star);
@@ -243,12 +244,33 @@ async fn json_bytes<S: Send + Sync>(request: Request, state: &S) -> Result<Optio
     Ok(Some(bytes))
 }
 
+/// A whole number, also where it is written as 3.0: JSON knows one kind of number, and so do its schemas.
+pub(crate) fn whole<'de, D: serde::Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    use serde::Deserialize;
+    use serde::de::Error;
+
+    let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else { return Ok(None) };
+    // Beyond this not every whole number is one of these.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    let written = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=EXACT_MAX).contains(float)).map(|float| float as u64);
+    let whole = number.as_u64().or_else(written).and_then(|whole| T::try_from(whole).ok());
+    whole.map(Some).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number that fits here")))
+}
+
 fn bad(problem: String) -> ApiError {
     ApiError::BadRequest { field: "body", problem }
 }
 
 fn is_json(content_type: &str) -> bool {
     content_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// The place behind which a page begins: `after`, or `before`, its older name; not both.
+pub(crate) fn behind<T>(after: Option<T>, before: Option<T>) -> Result<Option<T>, ApiError> {
+    match (after, before) {
+        (Some(_), Some(_)) => Err(ApiError::BadRequest { field: "before", problem: "is the older name of `after`: give one of them".to_owned() }),
+        (after, before) => Ok(after.or(before)),
+    }
 }
 
 /// Refuses a name that is longer than this many characters.

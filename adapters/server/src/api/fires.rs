@@ -29,6 +29,7 @@ const COUNTED_MAX: usize = 20_000;
 const RANGE_MAX: Millis = Millis::from_secs(93 * 86_400);
 /// A minute with so many fire times is a herd, unless the caller says how many.
 const HERD: u32 = 60;
+const HERD_MAX: u32 = 1_000_000;
 const MINUTE_MS: i64 = 60_000;
 
 /// How many fire times, and from when on.
@@ -157,8 +158,8 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
 ) -> Result<Json<Coming>, ApiError> {
     let limit = checked_limit(range.limit)?;
     let herd = range.herd.unwrap_or(HERD);
-    if herd < 2 {
-        return Err(ApiError::BadRequest { field: "herd", problem: "one fire time is no herd; at least 2".to_owned() });
+    if !(2..=HERD_MAX).contains(&herd) {
+        return Err(ApiError::BadRequest { field: "herd", problem: format!("{herd} is not within 2 to {HERD_MAX}") });
     }
     let at = |field: &'static str, text: Option<String>| text.map(|text| backfills::instant(field, &text)).transpose();
     let from = at("from", range.from)?.unwrap_or(api.clock.now().wall);

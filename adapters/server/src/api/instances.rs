@@ -14,7 +14,7 @@ use punctual_driver::ports::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, Named, check_length};
+use super::extract::{Asked, Body, Client, Named, behind, check_length};
 use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
 use super::tasks::checked_limit;
@@ -86,7 +86,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     check_length("state", filter.state.as_deref(), 200)?;
     let states = filter.state.map(|names| names.split(',').map(parse_state).collect::<Result<Vec<_>, _>>()).transpose()?;
     let origin = filter.origin.map(|name| parse_origin(&name)).transpose()?;
-    let before = filter.after.or(filter.before).map(|cursor| parse_cursor(&cursor)).transpose()?;
+    let before = behind(filter.after, filter.before)?.map(|cursor| parse_cursor(&cursor)).transpose()?;
     let at = |field: &'static str, text: Option<String>| text.map(|text| super::backfills::instant(field, &text)).transpose();
     if let Some(name) = &filter.task
         && api.store.task(Arc::from(name.as_str())).await?.is_none()

@@ -217,10 +217,12 @@ pub(crate) struct Trigger {
     #[schemars(with = "Option<Value>")]
     payload: Option<Box<RawValue>>,
     /// In milliseconds; the trigger's own delay where it is left out.
-    #[schemars(range(max = 3_155_760_000_000_u64))]
+    #[schemars(range(max = limits::DELAY_MAX.0))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     delay_ms: Option<u64>,
     /// The version of the task that the payload was written for: refused where the payload's schema has changed since.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     task_version: Option<u32>,
     /// Who asks, for the audit.
     #[schemars(length(max = 256))]

@@ -66,6 +66,8 @@ pub(crate) async fn cancel<S: Catalog, C: Clock>(
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reschedule {
     /// From now on, in milliseconds.
+    #[schemars(range(max = limits::DELAY_MAX.0))]
+    #[serde(default, deserialize_with = "super::extract::whole")]
     delay_ms: Option<u64>,
     /// Or at this instant, such as 2026-12-01T09:30:00Z.
     #[schemars(extend("format" = "date-time"))]

@@ -214,7 +214,8 @@ fn a_task_is_made_changed_and_removed_under_its_etag() {
     // Of two who read the same, the second one is told.
     assert_eq!(etag(&put("", &[("if-match", "\"v1\"")], "echo 1")), "\"v2\"");
     put("", &[("if-match", "\"v1\"")], "echo 2").check_refusal(412, "PUN-440");
-    put("", &[("if-match", "v1")], "echo 2").check_refusal(400, "PUN-305");
+    put("", &[("if-match", "\"another\"")], "echo 2").check_refusal(412, "PUN-440");
+    put("", &[("if-none-match", "\"v1\"")], "echo 2").check_refusal(400, "PUN-305");
     assert_eq!(put("", &[("if-match", "\"v2\"")], "echo 1").json()["outcome"], "unchanged");
     let differences = dev.get("/api/v1/tasks/mine/diff?from=1&to=2");
     assert_eq!(differences["differences"], json!([{ "path": "/command/shell", "before": "true", "after": "echo 1" }]));
@@ -388,6 +389,7 @@ fn what_is_no_request_is_refused_with_a_code() {
         &format!("/api/v1/instances?state={}", "failed,".repeat(1_000)),
         "/api/v1/instances?origin=nowhere",
         "/api/v1/instances?after=1",
+        "/api/v1/instances?after=1_1_1_1&before=1_1_1_1",
         "/api/v1/instances?after=99999999999999999999_1_1_1",
         "/api/v1/instances?created_after=yesterday",
         "/api/v1/instances/1",
@@ -436,17 +438,17 @@ fn what_is_no_request_is_refused_with_a_code() {
 
 /// An event of a stream.
 #[derive(Clone, Debug)]
-struct Event {
+pub(crate) struct Event {
     id: String,
-    kind: String,
-    data: Value,
+    pub(crate) kind: String,
+    pub(crate) data: Value,
 }
 
 /// Listens to events.
-struct Listening(BufReader<TcpStream>);
+pub(crate) struct Listening(BufReader<TcpStream>);
 
 impl Listening {
-    fn start(address: SocketAddr, query: &str, last: Option<&str>) -> Result<Listening, u16> {
+    pub(crate) fn start(address: SocketAddr, query: &str, last: Option<&str>) -> Result<Listening, u16> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let last = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
@@ -483,7 +485,7 @@ impl Listening {
 
     /// The next event of which this holds.
     #[track_caller]
-    fn until(&mut self, is_it: impl Fn(&Event) -> bool) -> Event {
+    pub(crate) fn until(&mut self, is_it: impl Fn(&Event) -> bool) -> Event {
         loop {
             let event = self.next();
             if is_it(&event) {

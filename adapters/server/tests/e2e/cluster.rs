@@ -345,3 +345,26 @@ fn what_cannot_work_is_refused_with_what_to_do() {
     assert!(within(Duration::from_millis(1), || early.address_now()).is_some());
     early.stop();
 }
+
+#[test]
+fn what_another_replica_has_is_looked_at_while_somebody_listens() {
+    let cluster = Cluster::new();
+    let (first, second) = (cluster.server("a"), cluster.server("b"));
+    first.shares_with(2);
+    cluster.apply(&first);
+    let _worker = cluster.worker(&first, "w");
+    let mut streams = [&first, &second].map(|replica| {
+        let mut stream = crate::api::Listening::start(replica.process.address(), "?task=by-hand", None).unwrap();
+        let scope = stream.until(|event| event.kind == "scope");
+        (stream, scope.data["looks"].as_bool().unwrap())
+    });
+    // One has the task's partition, and the other one looks at it.
+    let looking = streams.iter().filter(|(_, looks)| *looks).count();
+    assert_eq!(looking, 1);
+    let triggered = second.process.post("/api/v1/tasks/by-hand/trigger", Some("once"), &json!({}));
+    assert_eq!(triggered.status, 202, "{triggered:?}");
+    for (stream, _) in &mut streams {
+        let ended = stream.until(|event| event.kind == "instance" && event.data["state"] == "succeeded");
+        assert_eq!(ended.data["task"], "by-hand");
+    }
+}
