@@ -537,26 +537,20 @@ pub trait Catalog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
 
     /// Makes, changes or removes one task, in the source that the edit names; with `dry_run`, only says what that would do.
-    fn edit(
-        &self,
-        edit: TaskEdit,
-        by: Actor,
-        dry_run: bool,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Edited, StoreError>> + Send;
+    fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> impl Future<Output = Result<Edited, StoreError>> + Send;
 
     /// Remembers that a call is under way, unless the key is known: of several who ask, one is told that it is new. A call that has been
     /// under way for [`UNDER_WAY_MS`](crate::editing::UNDER_WAY_MS) counts as new: who began it has died. What is older than
     /// [`ANSWER_KEPT_MS`](crate::editing::ANSWER_KEPT_MS) is forgotten.
-    fn reserve_answer(
+    fn reserve_answer(&self, key: Arc<str>, digest: [u8; 32], now: Timestamp) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+
+    /// Keeps the answer to a call that was reserved; without one, the call counts as never made.
+    fn keep_answer(
         &self,
         key: Arc<str>,
         digest: [u8; 32],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
-
-    /// Keeps the answer to a call that was reserved; without one, the call counts as never made.
-    fn keep_answer(&self, key: Arc<str>, digest: [u8; 32], answer: Option<KeptAnswer>) -> impl Future<Output = Result<(), StoreError>> + Send;
+        answer: Option<KeptAnswer>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Fires a task by hand: 1 to [`SUBMISSIONS_MAX`](punctual_core::limits::SUBMISSIONS_MAX) submissions. A `key` makes the call
     /// repeatable: it is the same call if task and submissions are, whoever makes it.

@@ -96,7 +96,8 @@ impl Events {
 
     /// Begins to listen, behind the change of this number where it is given. `None`: too many do already.
     pub(crate) fn listen(&self, after: Option<u64>) -> Option<Listener> {
-        let taken = self.0.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < LISTENERS_MAX).then_some(count + 1));
+        let taken =
+            self.0.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < LISTENERS_MAX).then_some(count + 1));
         taken.ok()?;
         let place = Place(self.clone());
         let memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);

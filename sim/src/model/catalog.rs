@@ -161,7 +161,8 @@ impl Data {
         let group = |task: TaskId| self.group_of(task);
         let filter = InstanceFilter { state: None, whole: false, key: None, limit: usize::MAX, ..query.filter.clone() };
         let all = self.instance_views(&filter).into_iter();
-        let meant = all.filter(|view| query.matches(&view.row) && query.group.as_ref().is_none_or(|of| group(view.row.task).as_ref() == Some(of)));
+        let meant =
+            all.filter(|view| query.matches(&view.row) && query.group.as_ref().is_none_or(|of| group(view.row.task).as_ref() == Some(of)));
         let instances: Vec<_> = meant.take(query.filter.limit).collect();
         let next = instances.last().filter(|_| instances.len() == query.filter.limit).map(|last| InstanceCursor::of(&last.row));
         InstancePage { instances, next }

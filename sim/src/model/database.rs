@@ -299,10 +299,11 @@ impl Database {
 
     /// Makes, changes or removes one task.
     pub fn edit(&mut self, at: u64, edit: &TaskEdit, by: &Arc<str>, dry_run: bool) -> Edited {
-        let standing = self.data.names.get(&edit.name).map(|named| Standing {
-            source: named.source.clone(),
-            version: Some(named.version).filter(|_| !named.removed),
-        });
+        let standing = self
+            .data
+            .names
+            .get(&edit.name)
+            .map(|named| Standing { source: named.source.clone(), version: Some(named.version).filter(|_| !named.removed) });
         if let Some(refused) = edit.refused(standing.as_ref()) {
             return refused;
         }

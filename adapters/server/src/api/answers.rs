@@ -30,8 +30,12 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, ApiError> {
         match parts.headers.get(KEY).map(HeaderValue::to_str) {
             None => Ok(IdempotencyKey(None)),
-            Some(Ok(key)) if (1..=255).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(IdempotencyKey(Some(Arc::from(key)))),
-            Some(_) => Err(ApiError::BadRequest { field: "Idempotency-Key", problem: "must be 1 to 255 visible ASCII characters".to_owned() }),
+            Some(Ok(key)) if (1..=255).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Ok(IdempotencyKey(Some(Arc::from(key))))
+            }
+            Some(_) => {
+                Err(ApiError::BadRequest { field: "Idempotency-Key", problem: "must be 1 to 255 visible ASCII characters".to_owned() })
+            }
         }
     }
 }
@@ -58,11 +62,7 @@ impl Writes {
 }
 
 /// Carries each write out once a key. A trigger's key is kept with the trigger, for ever.
-pub(crate) async fn once<S: Catalog, C: Clock>(
-    State((api, writes)): State<(Api<S, C>, Writes)>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn once<S: Catalog, C: Clock>(State((api, writes)): State<(Api<S, C>, Writes)>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| format!("{} {}", request.method(), path.as_str()));
     if !request.headers().contains_key(KEY) || route.is_none_or(|route| !writes.0.contains(&route)) {
         return next.run(request).await;

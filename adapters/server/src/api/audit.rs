@@ -24,8 +24,8 @@ pub(crate) struct Filter {
     /// The `next` of the page before.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     after: Option<u64>,
-    /// The same, under its older name.
-    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
     before: Option<u64>,
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,

@@ -23,8 +23,8 @@ pub(crate) struct Filter {
     /// The `next` of the page before.
     #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
     after: Option<String>,
-    /// The same, under its older name.
-    #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
     before: Option<String>,
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,

@@ -166,7 +166,8 @@ impl OperationOutput for Stream {
         ] {
             drop(schema);
         }
-        let description = "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), lost (LostEvent) and scope (ScopeEvent)";
+        let description =
+            "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), lost (LostEvent) and scope (ScopeEvent)";
         Some(openapi::response(description, "text/event-stream", json_schema!({ "type": "string" })))
     }
 

@@ -52,7 +52,8 @@ impl<T: JsonSchema> OperationInput for Body<T> {
         let media = aide::openapi::MediaType { schema: Some(schema_object(schema.clone())), ..Default::default() };
         let content = IndexMap::from_iter([("application/json".to_owned(), media)]);
         // Without a body all is as it is where it is left out, if it may be.
-        let resolved = ctx.resolve_schema(&schema).get("required").and_then(|fields| fields.as_array()).is_some_and(|fields| !fields.is_empty());
+        let resolved =
+            ctx.resolve_schema(&schema).get("required").and_then(|fields| fields.as_array()).is_some_and(|fields| !fields.is_empty());
         set_body(ctx, operation, RequestBody { content, required: resolved, ..RequestBody::default() });
     }
 }
@@ -268,7 +269,9 @@ fn is_json(content_type: &str) -> bool {
 /// The place behind which a page begins: `after`, or `before`, its older name; not both.
 pub(crate) fn behind<T>(after: Option<T>, before: Option<T>) -> Result<Option<T>, ApiError> {
     match (after, before) {
-        (Some(_), Some(_)) => Err(ApiError::BadRequest { field: "before", problem: "is the older name of `after`: give one of them".to_owned() }),
+        (Some(_), Some(_)) => {
+            Err(ApiError::BadRequest { field: "before", problem: "is the older name of `after`: give one of them".to_owned() })
+        }
         (after, before) => Ok(after.or(before)),
     }
 }

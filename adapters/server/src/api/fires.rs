@@ -222,4 +222,3 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
     close(minute, in_minute);
     Ok(Json(Coming { from: from.to_string(), to: to.to_string(), fires, herds, next: views::instant(next), more_tasks }))
 }
-

@@ -57,8 +57,8 @@ pub(crate) struct Filter {
     /// The `next` of the page before.
     #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
     after: Option<String>,
-    /// The same, under its older name.
-    #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
+    /// The same, under its older name, which is not described any more.
+    #[schemars(skip)]
     before: Option<String>,
     #[schemars(range(min = 1, max = 1_000))]
     limit: Option<usize>,
@@ -110,7 +110,10 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Ok(Json(Instances { instances: page.instances.iter().map(views::instance).collect(), next: page.next.map(cursor_text) }))
 }
 
-pub(crate) async fn detail<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<views::InstanceDetail>, ApiError> {
+pub(crate) async fn detail<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(id): Named,
+) -> Result<Json<views::InstanceDetail>, ApiError> {
     let view = find(&api, &id).await?;
     let mut detail = views::instance_detail(&view);
     detail.node = nodes::name(&api, &view).await?;

@@ -30,12 +30,12 @@ use std::time::Duration;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with, put_with};
 use aide::openapi::OpenApi;
-use axum::{Json, Router};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use punctual_core::ids::InboxId;
 use punctual_driver::link::ToSchedulerNode;
 use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
@@ -147,17 +147,26 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
         .api_route("/api/v1/health", get_with(health::<S, C>, named("getHealth", "Whether this process works")))
         .api_route("/api/v1/status", get_with(status::<S, C>, named("getStatus", "How many instances are in which state")))
         .api_route("/api/v1/cluster", get_with(cluster::status::<S, C>, named("getCluster", "Replicas, partitions, workers, what waits")))
-        .api_route("/api/v1/workers", get_with(cluster::workers::<S, C>, named("listWorkers", "The workers of this replica, and their load")))
+        .api_route(
+            "/api/v1/workers",
+            get_with(cluster::workers::<S, C>, named("listWorkers", "The workers of this replica, and their load")),
+        )
         .api_route("/api/v1/events", get_with(events::listen::<S, C>, named("listenToEvents", "What changes, as it is committed")))
         .api_route("/api/v1/coming", get_with(fires::coming::<S, C>, named("listComing", "Fire times to come of all tasks, in order")))
         .api_route("/api/v1/sources/{source}", sources.layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)))
         .api_route("/api/v1/tasks", get_with(tasks::list::<S, C>, named("listTasks", "Tasks, by name")))
         .api_route("/api/v1/tasks/{name}", task)
-        .api_route("/api/v1/tasks/{name}/versions", get_with(edits::versions::<S, C>, named("listVersions", "Versions of a task, newest first")))
+        .api_route(
+            "/api/v1/tasks/{name}/versions",
+            get_with(edits::versions::<S, C>, named("listVersions", "Versions of a task, newest first")),
+        )
         .api_route("/api/v1/tasks/{name}/versions/{version}", get_with(edits::version::<S, C>, named("getVersion", "A version of a task")))
         .api_route("/api/v1/tasks/{name}/diff", get_with(edits::diff::<S, C>, named("diffVersions", "What differs between two versions")))
         .api_route("/api/v1/tasks/{name}/next-fires", get_with(fires::of_task::<S, C>, named("listNextFires", "When a task fires next")))
-        .api_route("/api/v1/tasks/{name}/days", get_with(edits::health::<S, C>, named("listDays", "How the firings of a task ended, a day each")))
+        .api_route(
+            "/api/v1/tasks/{name}/days",
+            get_with(edits::health::<S, C>, named("listDays", "How the firings of a task ended, a day each")),
+        )
         .api_route(
             "/api/v1/tasks/{name}/occurrences",
             get_with(tasks::occurrences::<S, C>, named("listOccurrences", "Fire times that were not fired, newest first")),
@@ -168,13 +177,22 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
         .api_route("/api/v1/tasks/{task}/triggers/{key}", trigger)
         .api_route("/api/v1/tasks/{name}/pause", post_with(pauses::pause_task::<S, C>, named("pauseTask", "Pauses a task")))
         .api_route("/api/v1/tasks/{name}/resume", post_with(pauses::resume_task::<S, C>, named("resumeTask", "Lifts the pause of a task")))
-        .api_route("/api/v1/groups/{group}/pause", post_with(pauses::pause_group::<S, C>, named("pauseGroup", "Pauses the tasks of a group")))
-        .api_route("/api/v1/groups/{group}/resume", post_with(pauses::resume_group::<S, C>, named("resumeGroup", "Lifts the pause of a group")))
+        .api_route(
+            "/api/v1/groups/{group}/pause",
+            post_with(pauses::pause_group::<S, C>, named("pauseGroup", "Pauses the tasks of a group")),
+        )
+        .api_route(
+            "/api/v1/groups/{group}/resume",
+            post_with(pauses::resume_group::<S, C>, named("resumeGroup", "Lifts the pause of a group")),
+        )
         .api_route("/api/v1/pause", post_with(pauses::pause_all::<S, C>, named("pauseAll", "Pauses everything")))
         .api_route("/api/v1/resume", post_with(pauses::resume_all::<S, C>, named("resumeAll", "Lifts the pause of everything")))
         .api_route("/api/v1/pauses", get_with(pauses::list::<S, C>, named("listPauses", "All pauses")))
         .api_route("/api/v1/dead-letters", get_with(dead_letters::list::<S, C>, named("listDeadLetters", "Dead letters, newest first")))
-        .api_route("/api/v1/dead-letters/replay", post_with(dead_letters::replay::<S, C>, named("replayDeadLetters", "Runs dead letters again")))
+        .api_route(
+            "/api/v1/dead-letters/replay",
+            post_with(dead_letters::replay::<S, C>, named("replayDeadLetters", "Runs dead letters again")),
+        )
         .api_route(
             "/api/v1/dead-letters/discard",
             post_with(dead_letters::discard::<S, C>, named("discardDeadLetters", "Settles dead letters without running them")),
@@ -182,7 +200,10 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
         .api_route("/api/v1/audit", get_with(audit::list::<S, C>, named("listAudit", "What people have done, newest first")))
         .api_route("/api/v1/instances", get_with(instances::list::<S, C>, named("listInstances", "Instances, newest first")))
         .api_route("/api/v1/instances/{id}", get_with(instances::detail::<S, C>, named("getInstance", "An instance with its whole story")))
-        .api_route("/api/v1/instances/{id}/logs", get_with(instances::logs::<S, C>, named("getLogs", "What the attempts of an instance wrote")))
+        .api_route(
+            "/api/v1/instances/{id}/logs",
+            get_with(instances::logs::<S, C>, named("getLogs", "What the attempts of an instance wrote")),
+        )
         .api_route("/api/v1/instances/{id}/cancel", post_with(instances::cancel::<S, C>, named("cancelInstance", "Cancels an instance")))
         .api_route("/api/v1/instances/{id}/kill", post_with(instances::kill::<S, C>, named("killInstance", "Ends an instance at once")))
         .api_route("/api/v1/instances/{id}/skip", post_with(instances::skip::<S, C>, named("skipInstance", "Leaves an instance out")))

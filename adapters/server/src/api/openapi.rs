@@ -30,7 +30,11 @@ pub(crate) fn schema_object(json_schema: Schema) -> SchemaObject {
 /// A response that has a body.
 pub(crate) fn response(description: &str, content_type: &str, schema: Schema) -> Response {
     let media = MediaType { schema: Some(schema_object(schema)), ..MediaType::default() };
-    Response { description: description.to_owned(), content: IndexMap::from_iter([(content_type.to_owned(), media)]), ..Response::default() }
+    Response {
+        description: description.to_owned(),
+        content: IndexMap::from_iter([(content_type.to_owned(), media)]),
+        ..Response::default()
+    }
 }
 
 /// An answer to something that somebody asked for: done (200), or accepted and under way (202).
@@ -117,9 +121,10 @@ impl<T: JsonSchema> OperationOutput for Tagged<T> {
 }
 
 fn has_header(operation: &Operation, wanted: &str) -> bool {
-    operation.parameters.iter().any(|parameter| {
-        matches!(parameter, ReferenceOr::Item(Parameter::Header { parameter_data, .. }) if parameter_data.name == wanted)
-    })
+    operation
+        .parameters
+        .iter()
+        .any(|parameter| matches!(parameter, ReferenceOr::Item(Parameter::Header { parameter_data, .. }) if parameter_data.name == wanted))
 }
 
 fn etag() -> openapi::Header {
@@ -243,7 +248,9 @@ fn prune(document: &mut OpenApi) {
 fn part(path: &str, name: &str) -> (&'static str, Schema) {
     let name_schema = json_schema!({ "type": "string", "minLength": 1 });
     match name {
-        "id" if path.starts_with("/api/v1/backfills") => ("A backfill's id", json_schema!({ "type": "string", "pattern": "^[1-9][0-9]{0,14}$" })),
+        "id" if path.starts_with("/api/v1/backfills") => {
+            ("A backfill's id", json_schema!({ "type": "string", "pattern": "^[1-9][0-9]{0,14}$" }))
+        }
         "id" => ("An instance's id", json_schema!({ "type": "string", "pattern": "^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$" })),
         "version" => ("A version, from 1 on", json_schema!({ "type": "integer", "minimum": 1, "maximum": 4_294_967_295_u32 })),
         "group" => ("A group's name", name_schema),

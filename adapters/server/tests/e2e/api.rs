@@ -44,7 +44,11 @@ impl Described {
             methods.keys().map(|method| (method.to_uppercase(), path.clone())).collect::<Vec<_>>()
         };
         let all = paths.iter().flat_map(of);
-        all.map(|(method, path)| { let operation = &self.0["paths"][&path][method.to_lowercase()]; (method, path, operation) }).collect()
+        all.map(|(method, path)| {
+            let operation = &self.0["paths"][&path][method.to_lowercase()];
+            (method, path, operation)
+        })
+        .collect()
     }
 
     /// That an answer is what the operation says that it answers.
@@ -104,7 +108,8 @@ fn answers_are_what_the_document_says() {
     described.check("POST", "/api/v1/tasks/{name}/trigger", &ran);
     dev.post("/api/v1/tasks/bad/trigger", None, &json!({}));
     dev.post("/api/v1/tasks/flow/trigger", None, &json!({}));
-    let (hand, bad, flow) = (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"), dev.instance_in("flow", "succeeded"));
+    let (hand, bad, flow) =
+        (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"), dev.instance_in("flow", "succeeded"));
     let id = |instance: &Value| instance["id"].as_str().unwrap().to_owned();
     let flow_nodes = format!("/api/v1/instances/{}/nodes", id(&flow));
     let reads = [
@@ -160,7 +165,12 @@ fn answers_are_what_the_document_says() {
         ("POST", "/api/v1/instances/{id}/rerun", format!("/api/v1/instances/{}/rerun", id(&hand)), json!({ "reason": "again" })),
         ("POST", "/api/v1/instances/{id}/nodes/{node}", format!("{flow_nodes}/first"), json!({ "state": "failed" })),
         ("POST", "/api/v1/dead-letters/replay", "/api/v1/dead-letters/replay".to_owned(), json!({ "instances": [id(&bad)] })),
-        ("POST", "/api/v1/dead-letters/discard", "/api/v1/dead-letters/discard".to_owned(), json!({ "instances": [id(&bad)], "reason": "x" })),
+        (
+            "POST",
+            "/api/v1/dead-letters/discard",
+            "/api/v1/dead-letters/discard".to_owned(),
+            json!({ "instances": [id(&bad)], "reason": "x" }),
+        ),
         (
             "POST",
             "/api/v1/tasks/{name}/backfills",
@@ -275,7 +285,8 @@ fn a_preview_says_what_the_clock_does() {
 
 #[test]
 fn a_minute_with_many_is_told_of_and_pages_end_with_minutes() {
-    let tasks: String = (0..30).map(|number| format!("  - {{name: t{number:02}, trigger: {{cron: \"0 0 * * *\"}}, command: \"true\"}}\n")).collect();
+    let tasks: String =
+        (0..30).map(|number| format!("  - {{name: t{number:02}, trigger: {{cron: \"0 0 * * *\"}}, command: \"true\"}}\n")).collect();
     let folder = Folder::with(&format!("tasks:\n{tasks}  - {{name: late, trigger: {{cron: \"1 0 * * *\"}}, command: \"true\"}}\n"));
     let dev = folder.dev();
     let range = "from=2030-01-01T00:00:00Z&to=2030-01-03T00:00:00Z";
@@ -286,7 +297,12 @@ fn a_minute_with_many_is_told_of_and_pages_end_with_minutes() {
     assert_eq!((all["fires"].as_array().unwrap().len(), all["herds"].as_array().unwrap().len(), &all["next"]), (62, 2, &Value::Null));
     let paused = dev.cli(&["pause", "late"]);
     assert_eq!(paused.code, Some(0));
-    let held = dev.get(&format!("/api/v1/coming?{range}&limit=1000"))["fires"].as_array().unwrap().iter().filter(|fire| fire["paused"] == true).count();
+    let held = dev.get(&format!("/api/v1/coming?{range}&limit=1000"))["fires"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|fire| fire["paused"] == true)
+        .count();
     assert_eq!(held, 2);
 }
 
@@ -330,7 +346,9 @@ fn lists_are_filtered_and_paged() {
         dev.post("/api/v1/tasks/hand/trigger", Some(&format!("key-{number}")), &json!({}));
         dev.post("/api/v1/tasks/bad/trigger", None, &json!({}));
     }
-    eventually("all have ended", || (dev.get("/api/v1/status")["instances"] == json!({ "succeeded": 5, "dead_lettered": 5 })).then_some(()));
+    eventually("all have ended", || {
+        (dev.get("/api/v1/status")["instances"] == json!({ "succeeded": 5, "dead_lettered": 5 })).then_some(())
+    });
     let pages = |query: &str| {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
@@ -361,7 +379,10 @@ fn lists_are_filtered_and_paged() {
     };
     assert_eq!(tasks("q=IGHT"), ["nightly"]);
     assert_eq!(tasks("prefix=s"), ["slow"]);
-    assert_eq!((tasks("group=hands"), tasks("owner=ops"), tasks("tag=zone")), (vec!["hand".into()], vec!["nightly".into()], vec!["nightly".into()]));
+    assert_eq!(
+        (tasks("group=hands"), tasks("owner=ops"), tasks("tag=zone")),
+        (vec!["hand".into()], vec!["nightly".into()], vec!["nightly".into()])
+    );
     assert_eq!((tasks("tag=zone=eu"), tasks("tag=zone=us").len()), (vec!["nightly".into()], 0));
     assert_eq!((tasks("trigger=cron"), tasks("trigger=manual&limit=2")), (vec!["nightly".into()], vec!["bad".into(), "flow".into()]));
     assert_eq!(dev.cli(&["pause", "--group", "hands"]).code, Some(0));
@@ -507,7 +528,10 @@ fn who_listens_hears_what_is_committed_and_goes_on_where_he_was() {
     assert!(described.0["components"]["schemas"]["InstanceEvent"].is_object());
     let mut all = Listening::start(dev.address(), "?kinds=instance,task,worker", None).unwrap();
     let scope = all.until(|event| event.kind == "scope");
-    assert_eq!((scope.data["partitions"].as_array().unwrap().len(), &scope.data["of"], &scope.data["looks"]), (64, &json!(64), &json!(false)));
+    assert_eq!(
+        (scope.data["partitions"].as_array().unwrap().len(), &scope.data["of"], &scope.data["looks"]),
+        (64, &json!(64), &json!(false))
+    );
     assert_eq!(all.until(|event| event.kind == "worker").data["worker"]["id"], "local");
     let mut of_bad = Listening::start(dev.address(), "?task=bad", None).unwrap();
     of_bad.until(|event| event.kind == "scope");

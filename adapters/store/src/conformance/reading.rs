@@ -98,7 +98,8 @@ pub async fn instances_are_found_by_whatever_is_asked_of_them<F: Factory>(factor
         vec![State::Succeeded],
         vec![State::Succeeded, State::Failed, State::Waiting],
     ];
-    let whose = [(None, None), (some("t01"), None), (None, some("few")), (None, some("many")), (None, some("none")), (some("t01"), some("many"))];
+    let whose =
+        [(None, None), (some("t01"), None), (None, some("few")), (None, some("many")), (None, some("none")), (some("t01"), some("many"))];
     for query in queries {
         for states in &states {
             for (task, group) in &whose {

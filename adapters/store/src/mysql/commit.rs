@@ -464,7 +464,9 @@ impl Writer<'_> {
     /// batch has the leases of. Assignments are carried out from left to right: the day comes last.
     fn put_days(&self, script: &mut Script) {
         let added = |column: &str| {
-            format!("{column} = CASE WHEN day = VALUES(day) THEN {column} + VALUES({column}) WHEN day < VALUES(day) THEN VALUES({column}) ELSE {column} END")
+            format!(
+                "{column} = CASE WHEN day = VALUES(day) THEN {column} + VALUES({column}) WHEN day < VALUES(day) THEN VALUES({column}) ELSE {column} END"
+            )
         };
         let add = ["succeeded", "failed", "stopped"].map(added).join(", ");
         let puts = statements(

@@ -68,9 +68,11 @@ pub(crate) fn reserve(connection: &Connection, key: &str, digest: &[u8; 32], now
             Some((true, at, None)) if at > now.0 - UNDER_WAY_MS => return Ok(Reserved::UnderWay),
             Some((true, _, None)) | None => {}
         }
-        connection
-            .prepare_cached("INSERT OR REPLACE INTO answers (key, digest, at) VALUES (?1, ?2, ?3)")?
-            .execute(params![key, &digest[..], now.0])?;
+        connection.prepare_cached("INSERT OR REPLACE INTO answers (key, digest, at) VALUES (?1, ?2, ?3)")?.execute(params![
+            key,
+            &digest[..],
+            now.0
+        ])?;
         Ok(Reserved::New)
     })
 }
@@ -80,7 +82,9 @@ pub(crate) fn keep(connection: &Connection, key: &str, digest: &[u8; 32], answer
     transaction(connection, |connection| {
         match answer {
             Some(KeptAnswer { status, headers, body }) => connection
-                .prepare_cached("UPDATE answers SET status = ?3, headers = ?4, body = ?5 WHERE key = ?1 AND digest = ?2 AND status IS NULL")?
+                .prepare_cached(
+                    "UPDATE answers SET status = ?3, headers = ?4, body = ?5 WHERE key = ?1 AND digest = ?2 AND status IS NULL",
+                )?
                 .execute(params![key, &digest[..], status, &**headers, &**body])?,
             None => connection
                 .prepare_cached("DELETE FROM answers WHERE key = ?1 AND digest = ?2 AND status IS NULL")?

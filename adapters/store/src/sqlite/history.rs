@@ -10,7 +10,9 @@ use punctual_core::ids::{Epoch, InstanceId, PartitionId, ReplicaId, TaskId, Vers
 use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView};
+use punctual_driver::ports::{
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 

@@ -183,8 +183,8 @@ pub(crate) fn coming(connection: &Connection, until: Timestamp, limit: usize) ->
 
 /// The days of a task.
 pub(crate) fn task_days(connection: &Connection, task: TaskId, from: i64) -> rusqlite::Result<Vec<TaskDay>> {
-    let mut days = connection
-        .prepare_cached("SELECT day, succeeded, failed, stopped FROM task_days WHERE task = ?1 AND day >= ?2 ORDER BY day")?;
+    let mut days =
+        connection.prepare_cached("SELECT day, succeeded, failed, stopped FROM task_days WHERE task = ?1 AND day >= ?2 ORDER BY day")?;
     let day = |row: &Row<'_>| {
         Ok(TaskDay { day: row.get(0)?, succeeded: unsigned(row, 1)?, failed: unsigned(row, 2)?, stopped: unsigned(row, 3)? })
     };
@@ -225,7 +225,10 @@ mod tests {
         let failed = only(&states(&[State::Failed]), Some(TaskId(1)));
         assert!(failed.contains("instances_troubled_by_task (task=? AND state=? AND fire_time<?)"), "{failed}");
         let both = plan(&states(&[State::Failed, State::TimedOut]), None);
-        assert!(both.len() == 2 && both.iter().all(|plan| plan.contains("instances_troubled (state=?") && !plan.contains("B-TREE")), "{both:?}");
+        assert!(
+            both.len() == 2 && both.iter().all(|plan| plan.contains("instances_troubled (state=?") && !plan.contains("B-TREE")),
+            "{both:?}"
+        );
         // What is live is few: it is sorted.
         assert!(only(&states(&[State::Running, State::Retrying]), None).contains("instances_live"));
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use punctual_core::batch::{AttemptOutput, CommitOutcome, Output, TaskWrite};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, ReplicaId, TaskId, Version};
 use punctual_core::inbox::Submission;
-use punctual_core::instance::{InstanceRow, State};
+use punctual_core::instance::{InstanceRow, Origin, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Store};
+use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, InstanceQuery, Store, TaskQuery};
 use punctual_store::MySqlStore;
 use punctual_store::conformance::{Owner, START, TTL, all_partitions, apply, commit, document, ended, entry_ids, tasks_in_force};
 use punctual_testbed::MariaDb;
@@ -114,6 +114,24 @@ async fn everything(store: &MySqlStore, mut owner: Owner, live: Vec<InstanceRow>
             store.instances(filter).await.expect("instances");
         }
     }
+    for query in [
+        InstanceQuery { states: vec![State::Failed], ..InstanceQuery::default() },
+        InstanceQuery { states: vec![State::Failed, State::TimedOut], ..InstanceQuery::default() },
+        InstanceQuery { states: vec![State::Succeeded, State::Failed], ..InstanceQuery::default() },
+        InstanceQuery { origin: Some(Origin::Chain), fired_until: Some(Timestamp(START.0 + 100)), ..InstanceQuery::default() },
+        InstanceQuery { worker: Some("w1".into()), ..InstanceQuery::default() },
+        InstanceQuery { group: Some("none".into()), ..InstanceQuery::default() },
+    ] {
+        for (task, before) in [(None, None), (task(), before), (task(), None), (None, before)] {
+            let filter = InstanceFilter { task, before, limit: 20, ..InstanceFilter::default() };
+            store.instance_page(InstanceQuery { filter, look_at: 100, ..query.clone() }).await.expect("a page");
+        }
+    }
+    let names = TaskQuery { contains: Some("99".into()), limit: 20, look_at: 100, ..TaskQuery::default() };
+    store.task_page(names).await.expect("a page");
+    store.task_days(live[0].task, 0).await.expect("days");
+    store.reserve_answer("a".into(), [1; 32], START).await.expect("an answer");
+    store.keep_answer("a".into(), [1; 32], None).await.expect("kept");
     store.counts().await.expect("counts");
     store.release(me(), vec![(PartitionId(1), owner.lease(PartitionId(1)).epoch)], true).await.expect("released");
 }
