@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::chains::ChainProblem;
-use punctual_core::ids::Version;
+use punctual_core::ids::{TaskId, Version};
 
 use crate::ports::{Applied, TaskDocument};
 
@@ -20,6 +20,24 @@ pub struct TaskEdit {
     pub expected: Expected,
     /// Whether it may belong to another source now.
     pub take_over: bool,
+}
+
+/// Which tasks a source has, in which versions: what changes with each of them. FNV-1a in 64 bits, no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revision(pub u64);
+
+impl Default for Revision {
+    fn default() -> Self {
+        Revision(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Revision {
+    /// With another task, in the order of their ids.
+    pub fn with(self, task: TaskId, version: Version) -> Revision {
+        let bytes = task.0.to_le_bytes().into_iter().chain(version.0.to_le_bytes());
+        Revision(bytes.fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)))
+    }
 }
 
 /// What a task has to be for an edit to be made.

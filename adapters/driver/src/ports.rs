@@ -17,7 +17,7 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
-pub use crate::editing::{Edited, Expected, KeptAnswer, Reserved, Standing, TaskEdit};
+pub use crate::editing::{Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 pub use crate::people::{
     Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
     TriggerChanged,
@@ -535,6 +535,20 @@ pub trait Catalog: Send + Sync + 'static {
         dry_run: bool,
         now: Timestamp,
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
+
+    /// [Applies](Catalog::apply) documents, if the source is still as the caller knows it; else answers with how it is.
+    fn apply_to(
+        &self,
+        source: Arc<str>,
+        expected: Option<Revision>,
+        by: Actor,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Result<Applied, Revision>, StoreError>> + Send;
+
+    /// Which tasks a source has, and how many.
+    fn revision(&self, source: Arc<str>) -> impl Future<Output = Result<(Revision, u64), StoreError>> + Send;
 
     /// Makes, changes or removes one task, in the source that the edit names; with `dry_run`, only says what that would do.
     fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> impl Future<Output = Result<Edited, StoreError>> + Send;

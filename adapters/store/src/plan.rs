@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::chains::{self, ChainProblem, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
-use punctual_driver::ports::{Applied, AuditAction, Edited, TaskDocument, TaskEdit};
+use punctual_driver::ports::{Applied, AuditAction, Edited, Revision, TaskDocument, TaskEdit};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an application has to write.
@@ -18,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) taken_over: Vec<TaskId>,
     unchanged: usize,
     refused: Vec<ChainProblem>,
+    /// How the source was.
+    pub(crate) revision: Revision,
 }
 
 #[derive(Debug)]
@@ -164,6 +166,7 @@ impl<'a> Planner<'a> {
 
     /// A task that the source made before and that was not removed: it is now, unless it is among the documents.
     pub(crate) fn made_before(&mut self, id: TaskId, name: &str, version: Version) {
+        self.plan.revision = self.plan.revision.with(id, version);
         if !self.last.contains_key(name) {
             let version = Version(version.0 + 1);
             self.plan.removed.push(Change { task: id, name: name.into(), version, document: None, chains: None, group: None });

@@ -12,8 +12,8 @@ use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Applied, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, TaskDay, TaskDocument,
-    TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
+    Applied, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, Revision, TaskDay,
+    TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
 };
 
 use crate::model::data::{Data, Named};
@@ -172,6 +172,15 @@ impl Data {
     fn group_of(&self, task: TaskId) -> Option<Arc<str>> {
         let named = self.names.get(self.names_of.get(&task)?)?;
         self.versions[&(task, named.version)].definition.as_ref()?.group.clone()
+    }
+
+    /// Which tasks a source has, and how many.
+    pub fn revision(&self, source: &str) -> (Revision, u64) {
+        let own = self.names.values().filter(|named| !named.removed && &*named.source == source);
+        let mut tasks: Vec<_> = own.map(|named| (named.task, named.version)).collect();
+        tasks.sort_unstable();
+        let revision = tasks.iter().fold(Revision::default(), |revision, (task, version)| revision.with(*task, *version));
+        (revision, tasks.len() as u64)
     }
 
     /// A page of tasks.

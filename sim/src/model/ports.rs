@@ -18,8 +18,8 @@ use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
     Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
-    TaskQuery, TaskView, TriggerChanged, VersionView,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
+    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -204,6 +204,26 @@ impl Catalog for ModelStore {
             }
             applied
         }))
+    }
+
+    async fn apply_to(
+        &self,
+        source: Arc<str>,
+        expected: Option<Revision>,
+        by: Actor,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Result<Applied, Revision>, StoreError> {
+        let (is, _) = self.with(|database, _| database.data().revision(&source));
+        if expected.is_some_and(|expected| expected != is) {
+            return Ok(Err(is));
+        }
+        self.apply(source, by, documents, dry_run, now).await.map(Ok)
+    }
+
+    async fn revision(&self, source: Arc<str>) -> Result<(Revision, u64), StoreError> {
+        Ok(self.with(|database, _| database.data().revision(&source)))
     }
 
     async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {

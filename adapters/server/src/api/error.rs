@@ -89,6 +89,8 @@ pub(crate) enum ApiError {
         "the task {task:?} belongs to the source {source_name:?}, whose next application would undo the edit; edit it there, or add `take_over=true`"
     )]
     OwnedBy { task: String, source_name: Arc<str> },
+    #[error("the source is not as If-Match says: somebody has changed a task of it; read it again, and decide anew")]
+    SourceChanged,
     #[error("the same call is under way under this idempotency key; ask again in a moment")]
     UnderWay,
     #[error("{most} callers listen for events already; end one of them, or read the lists")]
@@ -161,7 +163,7 @@ impl ApiError {
             ApiError::HasBegun { .. } => "PUN-319",
             ApiError::Payload { .. } => "PUN-342",
             ApiError::OlderSchema { .. } => "PUN-343",
-            ApiError::Unexpected { .. } => "PUN-440",
+            ApiError::Unexpected { .. } | ApiError::SourceChanged => "PUN-440",
             ApiError::OwnedBy { .. } => "PUN-441",
             ApiError::UnderWay => "PUN-442",
             ApiError::TooManyListeners { .. } => "PUN-443",
@@ -181,7 +183,7 @@ impl ApiError {
             | ApiError::NoSuchGroup { .. }
             | ApiError::NoSuchVersion { .. }
             | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
-            ApiError::Unexpected { .. } => StatusCode::PRECONDITION_FAILED,
+            ApiError::Unexpected { .. } | ApiError::SourceChanged => StatusCode::PRECONDITION_FAILED,
             ApiError::OwnedBy { .. } | ApiError::UnderWay => StatusCode::CONFLICT,
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,

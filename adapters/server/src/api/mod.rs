@@ -135,7 +135,8 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
     let mut document = openapi::document();
     // In a context of its own: descriptions of types are gathered a thread.
     aide::generate::reset_context();
-    let sources = put_with(sources::apply::<S, C>, named("putSource", "All tasks of one source, as they are from now on"));
+    let sources = put_with(sources::apply::<S, C>, named("putSource", "All tasks of one source, as they are from now on"))
+        .get_with(sources::show::<S, C>, named("getSource", "A source, and how many tasks it has"));
     let task = get_with(tasks::detail::<S, C>, named("getTask", "A task with its versions"))
         .put_with(edits::put::<S, C>, named("putTask", "Makes a task, or changes it"))
         .delete_with(edits::delete::<S, C>, named("deleteTask", "Removes a task; its history stays"));
@@ -301,6 +302,12 @@ fn is_own_request(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_routes_but_the_document_are_described() {
+        let routes: Vec<_> = include_str!("mod.rs").lines().map(str::trim).filter(|line| line.starts_with(".route(")).collect();
+        assert_eq!(routes, [".route(\"/openapi.json\", get(served))"]);
+    }
 
     #[test]
     fn only_loopback_names_are_this_machine() {

@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
+use aide::OperationInput;
+use aide::generate::GenContext;
+use aide::openapi::Operation;
+use aide::operation::add_parameters;
 use axum::Json;
-use axum::extract::State;
-use punctual_driver::ports::{Applied, Catalog, Clock, TaskDocument};
+use axum::extract::{FromRequestParts, State};
+use axum::http::{header, request};
+use punctual_driver::ports::{Applied, Catalog, Clock, Revision, TaskDocument};
 use punctual_spec::spec::TaskSpec;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::extract::{Body, Client, Named, check_characters};
+use super::extract::{Body, Client, Known, Named, check_characters, text_of};
+use super::openapi::{Tagged, header_parameter};
 use super::reruns::Reason;
 use super::{Api, ApiError, BY_CHARACTERS_MAX};
 
@@ -45,9 +51,52 @@ pub(crate) struct AppliedShown {
     removed: Vec<String>,
 }
 
+/// A source, and how it is.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SourceShown {
+    source: String,
+    /// How many tasks it has.
+    tasks: u64,
+    /// Changes with each change of a task of it. The ETag, for If-Match.
+    revision: String,
+}
+
+pub(crate) async fn show<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Named(source): Named,
+    known: Known,
+) -> Result<Tagged<SourceShown>, ApiError> {
+    let (revision, tasks) = api.store.revision(Arc::from(source.as_str())).await?;
+    let revision = format!("{:016x}", revision.0);
+    let (tag, is_known) = (revision.clone(), known.is(&revision));
+    Ok(Tagged { tag, is_known, body: Json(SourceShown { source, tasks, revision }) })
+}
+
+/// The revision that a source has to have.
+pub(crate) struct IfRevision(Option<Revision>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfRevision {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, ApiError> {
+        let Some(tag) = text_of(parts, header::IF_MATCH)? else { return Ok(IfRevision(None)) };
+        // No source has any other tag.
+        let revision = u64::from_str_radix(tag.trim_matches('"'), 16).map_err(|_| ApiError::SourceChanged)?;
+        Ok(IfRevision(Some(Revision(revision))))
+    }
+}
+
+impl OperationInput for IfRevision {
+    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
+        let tag = json_schema!({ "type": "string", "maxLength": 1_000 });
+        add_parameters(ctx, operation, [header_parameter("If-Match", "The ETag that the source must have now", tag)]);
+    }
+}
+
 pub(crate) async fn apply<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(source): Named,
+    IfRevision(expected): IfRevision,
     client: Client,
     Body(asked): Body<Source>,
 ) -> Result<Json<AppliedShown>, ApiError> {
@@ -67,7 +116,8 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
-    let applied = api.store.apply(Arc::from(source), actor, documents, asked.dry_run, api.clock.now().wall).await?;
+    let applied = api.store.apply_to(Arc::from(source), expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
+    let applied = applied.map_err(|_| ApiError::SourceChanged)?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
     if !refused.is_empty() {
         return Err(ApiError::Chains(refused));

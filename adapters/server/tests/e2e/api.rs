@@ -137,6 +137,7 @@ fn answers_are_what_the_document_says() {
         ("/api/v1/instances/{id}/nodes", flow_nodes.clone()),
         ("/api/v1/instances/{id}/nodes", format!("/api/v1/instances/{}/nodes", id(&hand))),
         ("/api/v1/tasks/{name}", "/api/v1/tasks/none".to_owned()),
+        ("/api/v1/sources/{source}", "/api/v1/sources/file".to_owned()),
     ];
     let mut asked = BTreeSet::new();
     for (path, address) in &reads {
@@ -259,6 +260,25 @@ fn a_task_is_made_changed_and_removed_under_its_etag() {
     dev.stop();
     let dev = folder.dev();
     assert_eq!((&dev.get("/api/v1/tasks/hand")["source"], &dev.get("/api/v1/tasks/mine")["removed"]), (&json!("file"), &json!(false)));
+}
+
+#[test]
+fn a_source_is_applied_to_what_its_author_has_seen() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let read = || request(dev.address(), "GET", "/api/v1/sources/mine", &[], b"");
+    let apply = |tag: &str, command: &str| {
+        call(&dev, "PUT", "/api/v1/sources/mine", &[("if-match", tag)], &json!({ "documents": [document("mine", command)] }))
+    };
+    let none = etag(&read());
+    assert_eq!((read().json()["tasks"].clone(), apply(&none, "true").json()["created"].clone()), (json!(0), json!(["mine"])));
+    apply(&none, "false").check_refusal(412, "PUN-440");
+    apply("*", "false").check_refusal(412, "PUN-440");
+    let seen = etag(&read());
+    call(&dev, "PUT", "/api/v1/tasks/mine?source=mine", &[], &document("mine", "echo"));
+    apply(&seen, "false").check_refusal(412, "PUN-440");
+    assert_eq!(apply(&etag(&read()), "false").json()["changed"], json!(["mine"]));
+    assert_eq!((&dev.get("/api/v1/sources/file")["tasks"], &dev.get("/api/v1/sources/mine")["tasks"]), (&json!(5), &json!(1)));
 }
 
 #[test]

@@ -143,6 +143,7 @@ macro_rules! conformance_tests {
             the_days_of_a_task_are_counted_and_the_last_ones_kept
             one_task_is_edited_and_no_other
             an_edit_of_what_is_not_as_expected_writes_nothing
+            documents_are_applied_to_what_their_author_has_seen
             an_answer_is_kept_for_a_call_that_comes_again
         });
         $crate::conformance_tests!(@cases $factory, $block_on, people {

@@ -7,8 +7,8 @@ use punctual_core::instance::{InstanceRow, Origin, Part, State, WorkerRef};
 use punctual_core::time::Timestamp;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, TaskDay, TaskDocument,
-    TaskEdit, TaskQuery,
+    AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, Revision, TaskDay,
+    TaskDocument, TaskEdit, TaskQuery,
 };
 use punctual_driver::reading::TASK_DAYS;
 
@@ -288,6 +288,28 @@ pub async fn an_edit_of_what_is_not_as_expected_writes_nothing<F: Factory>(facto
     asked(edit("file", None)).await;
     let anew = TaskEdit { source: "else".into(), expected: Expected::Nothing, ..edit("file", Some("v2")) };
     assert!(matches!(asked(anew).await, Edited::Done(_)));
+}
+
+/// Of two who read the same, the second one is told.
+pub async fn documents_are_applied_to_what_their_author_has_seen<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let apply_to = async |expected, payload: &str, dry_run| {
+        let documents = vec![document("a", payload), document("b", "v1")];
+        store.apply_to("files".into(), expected, "me".into(), documents, dry_run, START).await.expect("an answer")
+    };
+    let revision = async || store.revision("files".into()).await.expect("an answer");
+    let (none, count) = revision().await;
+    assert_eq!((none, count), (Revision::default(), 0));
+    assert_eq!(apply_to(Some(none), "v1", true).await.expect("it is so").created.len(), 2);
+    assert_eq!(apply_to(Some(none), "v1", false).await.expect("it is so").created.len(), 2);
+    let (first, count) = revision().await;
+    assert!(first != none && count == 2);
+    assert_eq!(apply_to(Some(none), "v2", false).await, Err(first));
+    assert_eq!(super::catalog::names(&apply_to(Some(first), "v2", false).await.expect("it is so").changed), ["a"]);
+    let (second, _) = revision().await;
+    assert_eq!(apply_to(Some(first), "v2", false).await, Err(second), "also where nothing would change");
+    assert_eq!(apply_to(None, "v2", false).await.expect("whatever it is").unchanged, 2);
+    assert_eq!(revision().await, (second, 2));
 }
 
 /// For a day; a key is of one call.

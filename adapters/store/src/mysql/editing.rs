@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_core::ids::{TaskId, Version};
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
-use punctual_driver::ports::{Edited, KeptAnswer, Reserved, Standing, TaskEdit};
+use punctual_driver::ports::{Edited, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 use sqlx::Row;
 
 use crate::mysql::catalog::{TAKE_TASKS_TURN, stored_edges, those_that_exist};
@@ -46,6 +46,17 @@ pub(crate) async fn compare(session: &mut Session, edit: &TaskEdit) -> Result<Re
         plan.check_chains(edges, there);
     }
     Ok(Ok(plan))
+}
+
+/// Which tasks a source has, and how many.
+pub(crate) async fn revision(session: &mut Session, source: &str) -> Result<(Revision, u64), Failure> {
+    let sql = format!("SELECT id, version FROM tasks WHERE source = {} AND removed = 0 ORDER BY id", literal(source.as_bytes()));
+    let (mut revision, mut count) = (Revision::default(), 0);
+    for row in &session.rows(sql).await? {
+        revision = revision.with(TaskId(row.try_get(0)?), Version(row.try_get(1)?));
+        count += 1;
+    }
+    Ok((revision, count))
 }
 
 /// Remembers that a call is under way, or answers what is known of it.

@@ -28,8 +28,8 @@ use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
-    TaskQuery, TaskView, TriggerChanged, VersionView,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
+    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -375,13 +375,32 @@ impl Catalog for MySqlStore {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
+        Ok(self.apply_to(source, None, by, documents, dry_run, now).await?.unwrap_or_default())
+    }
+
+    async fn apply_to(
+        &self,
+        source: Arc<str>,
+        expected: Option<Revision>,
+        by: Actor,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Result<Applied, Revision>, StoreError> {
         let mut session = self.writes.begin().await?;
         let plan = match catalog::compare(&mut session, &source, &documents).await {
+            Ok(plan) if expected.is_some_and(|expected| expected != plan.revision) => return session.leave(Ok(Err(plan.revision))).await,
             Ok(plan) if !dry_run && !plan.is_empty() => plan,
-            compared => return session.leave(compared.map(crate::plan::Plan::into_applied)).await,
+            compared => return session.leave(compared.map(Plan::into_applied).map(Ok)).await,
         };
         let written = catalog::write(&mut session, self.partitions, &source, &by, &plan, &self.now(now)).await;
-        session.end(written.map(|()| plan.into_applied())).await
+        session.end(written.map(|()| Ok(plan.into_applied()))).await
+    }
+
+    async fn revision(&self, source: Arc<str>) -> Result<(Revision, u64), StoreError> {
+        let mut session = self.reads.session().await?;
+        let revision = editing::revision(&mut session, &source).await;
+        session.done(revision)
     }
 
     async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {

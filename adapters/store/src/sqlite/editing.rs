@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::ids::{TaskId, Version};
 use punctual_core::time::Timestamp;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
-use punctual_driver::ports::{Edited, KeptAnswer, Reserved, Standing, TaskEdit};
+use punctual_driver::ports::{Edited, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::plan::{Plan, Planner, StoredTask};
@@ -42,6 +42,18 @@ pub(crate) fn compare(connection: &mut Connection, edit: &TaskEdit) -> rusqlite:
         plan.check_chains(edges, there);
     }
     Ok(Ok(plan))
+}
+
+/// Which tasks a source has, and how many.
+pub(crate) fn revision(connection: &Connection, source: &str) -> rusqlite::Result<(Revision, u64)> {
+    let mut tasks = connection.prepare_cached("SELECT id, version FROM tasks WHERE source = ?1 AND removed = 0 ORDER BY id")?;
+    let mut rows = tasks.query([source])?;
+    let (mut revision, mut count) = (Revision::default(), 0);
+    while let Some(row) = rows.next()? {
+        revision = revision.with(TaskId(unsigned(row, 0)?), Version(row.get(1)?));
+        count += 1;
+    }
+    Ok((revision, count))
 }
 
 /// Remembers that a call is under way, or answers what is known of it.

@@ -33,8 +33,8 @@ use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
     Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit, TaskPage,
-    TaskQuery, TaskView, TriggerChanged, VersionView,
+    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
+    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -314,20 +314,39 @@ impl Catalog for SqliteStore {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
+        Ok(self.apply_to(source, None, by, documents, dry_run, now).await?.unwrap_or_default())
+    }
+
+    async fn apply_to(
+        &self,
+        source: Arc<str>,
+        expected: Option<Revision>,
+        by: Actor,
+        documents: Vec<TaskDocument>,
+        dry_run: bool,
+        now: Timestamp,
+    ) -> Result<Result<Applied, Revision>, StoreError> {
         // The turn goes with the writing job: it ends when that has, even if nobody awaits it any longer.
         let turn = Arc::clone(&self.applying).lock_owned().await;
         let compared_source = Arc::clone(&source);
         let plan = self.read(move |connection| catalog::compare(connection, &compared_source, &documents)).await?;
+        if expected.is_some_and(|expected| expected != plan.revision) {
+            return Ok(Err(plan.revision));
+        }
         if dry_run || plan.is_empty() {
-            return Ok(plan.into_applied());
+            return Ok(Ok(plan.into_applied()));
         }
         let partitions = self.partitions;
         self.write(move |connection| {
             let _turn = turn;
             catalog::write(connection, partitions, &source, &by, &plan, now)?;
-            Ok(plan.into_applied())
+            Ok(Ok(plan.into_applied()))
         })
         .await
+    }
+
+    async fn revision(&self, source: Arc<str>) -> Result<(Revision, u64), StoreError> {
+        self.read(move |connection| editing::revision(connection, &source)).await
     }
 
     async fn edit(&self, edit: TaskEdit, by: Actor, dry_run: bool, now: Timestamp) -> Result<Edited, StoreError> {
