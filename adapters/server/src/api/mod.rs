@@ -145,7 +145,7 @@ fn routes<S: Catalog, C: Clock>() -> (Router<Api<S, C>>, OpenApi) {
     let trigger = delete_with(triggers::cancel::<S, C>, named("cancelTrigger", "Cancels a trigger whose time has not come"))
         .patch_with(triggers::reschedule::<S, C>, named("rescheduleTrigger", "Puts a trigger off whose time has not come"));
     let router = ApiRouter::new()
-        .api_route("/api/v1/health", get_with(health::<S, C>, named("getHealth", "Whether this process works")))
+        .api_route("/health", get_with(health::<S, C>, named("getHealth", "Whether this process works")))
         .api_route("/api/v1/status", get_with(status::<S, C>, named("getStatus", "How many instances are in which state")))
         .api_route("/api/v1/cluster", get_with(cluster::status::<S, C>, named("getCluster", "Replicas, partitions, workers, what waits")))
         .api_route(

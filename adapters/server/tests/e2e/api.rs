@@ -113,7 +113,7 @@ fn answers_are_what_the_document_says() {
     let id = |instance: &Value| instance["id"].as_str().unwrap().to_owned();
     let flow_nodes = format!("/api/v1/instances/{}/nodes", id(&flow));
     let reads = [
-        ("/api/v1/health", "/api/v1/health".to_owned()),
+        ("/health", "/health".to_owned()),
         ("/api/v1/status", "/api/v1/status".to_owned()),
         ("/api/v1/cluster", "/api/v1/cluster".to_owned()),
         ("/api/v1/workers", "/api/v1/workers".to_owned()),

@@ -500,7 +500,7 @@ fn bad_requests_get_an_answer_with_a_code() {
     }
     request(address, "POST", "/api/v1/tasks/absent/trigger", &[], b"").check_refusal(404, "PUN-303");
     request(address, "POST", "/api/v1/instances/1-1/cancel", &[], b"").check_refusal(404, "PUN-304");
-    request(address, "DELETE", "/api/v1/tasks/t", &[], b"").check_refusal(405, "PUN-302");
+    request(address, "PATCH", "/api/v1/tasks/t", &[], b"").check_refusal(405, "PUN-302");
 
     assert!(dev.instances("t").is_empty(), "none of these fired");
     // A bare request does, and so does one with an empty object.
