@@ -72,7 +72,7 @@ fn main() -> Anyhow<()> {
         return Err("the database has no tasks; make some with the program seed".into());
     }
     let now = get(&api, "status")?.0["now"].as_str().unwrap_or_default().to_owned();
-    println!("{:<28} {:>9} {:>9} {:>9}  {}", "", "p50 ms", "p99 ms", "max ms", "instances");
+    println!("{:<28} {:>9} {:>9} {:>9}  instances", "", "p50 ms", "p99 ms", "max ms");
     let mut slow = Vec::new();
     for (name, path) in KINDS {
         let (mut times, mut found) = (Vec::new(), 0);

@@ -66,6 +66,7 @@ pub(crate) async fn show<S: Catalog, C: Clock>(
     Named(source): Named,
     known: Known,
 ) -> Result<Tagged<SourceShown>, ApiError> {
+    check_characters("source", Some(&source), BY_CHARACTERS_MAX)?;
     let (revision, tasks) = api.store.revision(Arc::from(source.as_str())).await?;
     let revision = format!("{:016x}", revision.0);
     let (tag, is_known) = (revision.clone(), known.is(&revision));
