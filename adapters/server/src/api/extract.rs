@@ -96,9 +96,8 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
             (None, Some(_)) => {
                 return Err(ApiError::BadRequest { field: "If-None-Match", problem: "a write takes * only".to_owned() });
             }
-            (Some(_), Some(_)) => {
-                return Err(ApiError::BadRequest { field: "If-Match", problem: "goes without If-None-Match".to_owned() });
-            }
+            // What is not there has no version.
+            (Some(_), Some(_)) => Expected::Version(Version(0)),
         }))
     }
 }

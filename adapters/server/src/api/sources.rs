@@ -74,16 +74,20 @@ pub(crate) async fn show<S: Catalog, C: Clock>(
 }
 
 /// The revision that a source has to have.
-pub(crate) struct IfRevision(Option<Revision>);
+pub(crate) enum IfRevision {
+    Any,
+    Exactly(Revision),
+    /// One that no source ever has.
+    Unknown,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for IfRevision {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut request::Parts, _: &S) -> Result<Self, ApiError> {
-        let Some(tag) = text_of(parts, header::IF_MATCH)? else { return Ok(IfRevision(None)) };
-        // No source has any other tag.
-        let revision = u64::from_str_radix(tag.trim_matches('"'), 16).map_err(|_| ApiError::SourceChanged)?;
-        Ok(IfRevision(Some(Revision(revision))))
+        let Some(tag) = text_of(parts, header::IF_MATCH)? else { return Ok(IfRevision::Any) };
+        let revision = u64::from_str_radix(tag.trim_matches('"'), 16);
+        Ok(revision.map_or(IfRevision::Unknown, |revision| IfRevision::Exactly(Revision(revision))))
     }
 }
 
@@ -97,7 +101,7 @@ impl OperationInput for IfRevision {
 pub(crate) async fn apply<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(source): Named,
-    IfRevision(expected): IfRevision,
+    expected: IfRevision,
     client: Client,
     Body(asked): Body<Source>,
 ) -> Result<Json<AppliedShown>, ApiError> {
@@ -117,6 +121,11 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
+    let expected = match expected {
+        IfRevision::Any => None,
+        IfRevision::Exactly(revision) => Some(revision),
+        IfRevision::Unknown => return Err(ApiError::SourceChanged),
+    };
     let applied = api.store.apply_to(Arc::from(source), expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
     let applied = applied.map_err(|_| ApiError::SourceChanged)?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
