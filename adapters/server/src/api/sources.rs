@@ -103,12 +103,8 @@ impl OperationInput for IfRevision {
 pub(crate) async fn apply<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(source): Named,
-<<<<<<< ours
     Asker(identity): Asker,
-    IfRevision(expected): IfRevision,
-=======
     expected: IfRevision,
->>>>>>> theirs
     client: Client,
     Body(asked): Body<Source>,
 ) -> Result<Json<AppliedShown>, ApiError> {
@@ -128,20 +124,16 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
-<<<<<<< ours
     let source: Arc<str> = Arc::from(source);
     if !identity.may(Role::Editor, None) {
         may_apply(&api, &identity, &source, &documents).await?;
     }
-    let applied = api.store.apply_to(source, expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
-=======
     let expected = match expected {
         IfRevision::Any => None,
         IfRevision::Exactly(revision) => Some(revision),
         IfRevision::Unknown => return Err(ApiError::SourceChanged),
     };
-    let applied = api.store.apply_to(Arc::from(source), expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
->>>>>>> theirs
+    let applied = api.store.apply_to(source, expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
     let applied = applied.map_err(|_| ApiError::SourceChanged)?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
     if !refused.is_empty() {
