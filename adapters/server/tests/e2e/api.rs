@@ -188,8 +188,8 @@ fn answers_are_what_the_document_says() {
         ("PUT", "/api/v1/sources/{source}", "/api/v1/sources/other".to_owned(), json!({ "documents": [], "dry_run": true })),
         ("PUT", "/api/v1/tasks/{name}", "/api/v1/tasks/new".to_owned(), document("new", "true")),
         ("DELETE", "/api/v1/tasks/{name}", "/api/v1/tasks/new".to_owned(), Value::Null),
-        ("DELETE", "/api/v1/tasks/{task}/triggers/{key}", "/api/v1/tasks/hand/triggers/k1".to_owned(), json!({})),
-        ("PATCH", "/api/v1/tasks/{task}/triggers/{key}", "/api/v1/tasks/hand/triggers/k1".to_owned(), json!({ "delay_ms": 5 })),
+        ("DELETE", "/api/v1/tasks/{name}/triggers/{key}", "/api/v1/tasks/hand/triggers/k1".to_owned(), json!({})),
+        ("PATCH", "/api/v1/tasks/{name}/triggers/{key}", "/api/v1/tasks/hand/triggers/k1".to_owned(), json!({ "delay_ms": 5 })),
     ];
     for (method, path, address, body) in writes {
         described.check(method, path, &call(&dev, method, &address, &[], &body));

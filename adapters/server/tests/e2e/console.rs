@@ -116,7 +116,8 @@ fn check_page(path: &str, answer: &Answer) {
     assert!(head.contains("content-type: text/html; charset=utf-8"), "{path}: {head}");
     assert!(
         head.contains(
-            "content-security-policy: default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+             connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
         ),
         "{path}: {head}"
     );

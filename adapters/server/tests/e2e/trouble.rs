@@ -435,7 +435,7 @@ fn bad_requests_get_an_answer_with_a_code() {
     let json_type = ("content-type", "application/json");
 
     for (path, status, code) in [
-        ("/", 404, "PUN-301"),
+        ("/nothing", 404, "PUN-301"),
         ("/api/v1/nothing", 404, "PUN-301"),
         ("/api/v1/tasks/", 404, "PUN-301"),
         ("/api/v1/tasks/t/trigger", 405, "PUN-302"),
