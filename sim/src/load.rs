@@ -21,6 +21,8 @@ const JUDGED_MS_MIN: u64 = 60_000;
 const JUDGED_MS_MAX: u64 = 120_000;
 /// Of a thousand slots so many may be taken by what fires: what was missed has to be made up for with the rest.
 const TAKEN_PER_MILLE_MAX: u64 = 600;
+/// A breaker is kept open by attempts of which so many of a thousand fail.
+const FAILS_MOSTLY_PER_MILLE: u64 = 500;
 /// Most slots of a worker, and most workers, that a drawn shape grows to.
 const SLOTS_MAX: u32 = 6;
 const WORKERS_MAX: usize = 4;
@@ -34,7 +36,7 @@ struct Load {
     in_turn: u64,
     /// Its group, where that has a limit, and how many of its instances may be in progress, all tasks together.
     in_group: Option<(Arc<str>, u64)>,
-    /// What it shares a breaker over, and for how long that is open, where its attempts may fail.
+    /// What it shares a breaker over, and for how long that is open, where its attempts fail so often that it hardly ever closes.
     behind_breaker: Option<(Arc<str>, u64)>,
     /// Whether it has an instance for each worker, which waits for that one's slots.
     is_for_workers: bool,
@@ -59,21 +61,25 @@ impl Load {
     /// `workers`: so many there are.
     fn of(document: &Value, handler: &HandlerPlan, workers: u64) -> Option<Load> {
         let definition = decode(&document.to_string(), zones()).ok()?;
+        Some(Load::of_definition(&definition, handler, workers))
+    }
+
+    fn of_definition(definition: &TaskDefinition, handler: &HandlerPlan, workers: u64) -> Load {
         let policies = &definition.policies;
         let bounded =
             |takes_ms: u64| kill_ms(policies).map_or(takes_ms, |after_ms| takes_ms.min(after_ms.saturating_add(policies.timeout.grace.0)));
-        let (retry, shards) = (&policies.retry, shards(&definition, workers));
+        let (retry, shards) = (&policies.retry, shards(definition, workers));
         let failures = retry.max_attempts.unwrap_or(1).max(retry.max_losses);
         let without_jitter = punctual_core::backoff::BackoffPolicy { jitter: punctual_core::backoff::Jitter::None, ..retry.backoff };
-        let in_turn = in_turn(&definition);
-        let may_fail = handler.fails_per_mille > 0 || too_long_per_mille(policies, handler) > 0;
-        Some(Load {
+        let in_turn = in_turn(definition);
+        let may_fail = u64::from(handler.fails_per_mille).saturating_add(too_long_per_mille(policies, handler)) >= FAILS_MOSTLY_PER_MILLE;
+        Load {
             shards,
             in_turn,
             in_group: definition.group.clone().zip(policies.group.and_then(|group| group.max_running).map(u64::from)),
             behind_breaker: definition.downstream.clone().filter(|_| may_fail).map(|label| (label, policies.breaker.open.0)),
             is_for_workers: definition.routing.as_ref().is_some_and(|routing| routing.strategy == Strategy::Broadcast),
-            interval_ms: interval_ms(&definition, handler.takes_ms.0.midpoint(handler.takes_ms.1).saturating_mul(in_turn)),
+            interval_ms: interval_ms(definition, handler.takes_ms.0.midpoint(handler.takes_ms.1).saturating_mul(in_turn)),
             delay_ms: if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 },
             longest_ms: bounded(handler.takes_ms.1).saturating_mul(in_turn),
             usual_ms: bounded(handler.takes_ms.0.midpoint(handler.takes_ms.1)),
@@ -84,7 +90,7 @@ impl Load {
                 Blocking::Discard | Blocking::Replace => 0,
             },
             backoff_ms: without_jitter.delay(failures, 0).0.saturating_mul(in_turn),
-        })
+        }
     }
 
     /// Slots that it takes, in thousandths, where an attempt costs this much besides its handler.
@@ -243,19 +249,25 @@ pub fn balance(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape:
     let_through(tasks, calls, knobs, shape);
 }
 
-/// The work of each task, and of each that it is edited to.
-fn loads(tasks: &[TaskPlan], calls: &[Call], workers: u64) -> Vec<(usize, Load)> {
+/// Each task, and each that it is edited to.
+fn definitions(tasks: &[TaskPlan], calls: &[Call]) -> Vec<(usize, TaskDefinition)> {
     let edited = calls.iter().filter_map(|call| match &call.what {
-        CallKind::Edit { task, document } => tasks.get(*task).map(|plan| (*task, document, &plan.handler)),
+        CallKind::Edit { task, document } if *task < tasks.len() => Some((*task, document)),
         _ => None,
     });
-    let written = tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document, &plan.handler));
-    written.chain(edited).filter_map(|(task, document, handler)| Some((task, Load::of(document, handler, workers)?))).collect()
+    let written = tasks.iter().enumerate().map(|(task, plan)| (task, &plan.document));
+    written.chain(edited).filter_map(|(task, document)| Some((task, decode(&document.to_string(), zones()).ok()?))).collect()
+}
+
+/// The work of each.
+fn loads(definitions: &[(usize, TaskDefinition)], tasks: &[TaskPlan], workers: u64) -> Vec<(usize, Load)> {
+    definitions.iter().map(|(task, definition)| (*task, Load::of_definition(definition, &tasks[*task].handler, workers))).collect()
 }
 
 /// Shortens handlers until what groups and breakers let through one after the other keeps up with what fires, however many slots there are.
 fn let_through(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &Shape) {
-    while let Some(place) = held_up_by(&loads(tasks, calls, shape.workers as u64), knobs, shape) {
+    let definitions = definitions(tasks, calls);
+    while let Some(place) = held_up_by(&loads(&definitions, tasks, shape.workers as u64), knobs, shape) {
         let (low, high) = tasks[place].handler.takes_ms;
         if high == 0 {
             return;
@@ -300,7 +312,7 @@ fn held_up_by(loads: &[(usize, Load)], knobs: &Knobs, shape: &Shape) -> Option<u
 /// How long after its healing the plan's world needs until everything is as if nothing had been, and its rate has been seen: what runs
 /// ends, leases of the dead run out, retries come due, what queued up is worked off, then the time in which the rate is judged.
 pub fn settling_ms(plan: &Plan) -> u64 {
-    let loads = loads(&plan.tasks, &plan.calls, plan.shape.workers as u64);
+    let loads = loads(&definitions(&plan.tasks, &plan.calls), &plan.tasks, plan.shape.workers as u64);
     let slowest = plan.faults.iter().map(|fault| if let FaultKind::HandlersSlow { times } = fault.kind { times } else { 1 }).max();
     let running_ms = loads.iter().map(|(_, load)| load.longest_ms).max().unwrap_or(0).saturating_mul(slowest.unwrap_or(1));
     let backoff_ms = loads.iter().map(|(_, load)| load.backoff_ms).max().unwrap_or(0);

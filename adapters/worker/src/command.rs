@@ -380,9 +380,10 @@ fn judge(status: ExitStatus, success_codes: &[u8], stopped: bool) -> Ended {
         (None, None) => status.to_string(),
     };
     let succeeded = code.is_some_and(|code| u8::try_from(code).is_ok_and(|code| success_codes.contains(&code)));
-    let end = match (succeeded, stopped) {
-        (true, _) => End::Succeeded,
-        (false, true) => End::Cancelled,
+    let end = match (stopped, succeeded) {
+        // A script that cleans up and exits with 0 when it is told to end has not done its work.
+        (true, _) => End::Cancelled,
+        (false, true) => End::Succeeded,
         (false, false) => End::Failed,
     };
     let detail = (end != End::Succeeded).then(|| crate::cut_detail(&detail));

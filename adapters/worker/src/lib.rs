@@ -15,10 +15,10 @@
 //!
 //! | end | `command` | `http` |
 //! | --- | --- | --- |
-//! | succeeded | the exit code is one of `success_codes` | the status is one of `success_statuses` |
+//! | succeeded | ended by itself, and the exit code is one of `success_codes` | the status is one of `success_statuses` |
 //! | failed | another exit code; a signal that nobody here sent; not started because the machine is short of something | another status; no answer, or half of one |
 //! | failed for good | not to be started: no such program, user or working directory, not executable, commands not allowed, configuration not readable | malformed URL, header or configuration; an internal address that is not allowed |
-//! | cancelled | asked to end, and then ended with no success | asked to end: the call is broken off at once |
+//! | cancelled | asked to end, and then ended, whatever its exit code | asked to end: the call is broken off at once |
 //!
 //! The code is the program's exit code or the answer's status. A program that a signal killed has no exit code, and the report has none
 //! either, not 128 and something, which a program may also exit with; the detail names the signal.

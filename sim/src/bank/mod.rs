@@ -124,7 +124,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::ResultKeptUntilAcknowledged), &["result.kept", "heal.converges"]).known(10001),
     row(Core(Guard::WorkerSelfFences), &["attempt.exclusive"]).aimed(Aim::LongHandlersCutOff).known(10000),
     row(Core(Guard::LateAssignmentReturned), &["attempt.exclusive"]).aimed(Aim::PausedWorkers).known(3),
-    row(Core(Guard::AccountCoversAssignment), &["effect.once"]),
+    row(Core(Guard::AccountCoversAssignment), &["effect.once"]).known(15),
     row(Core(Guard::HeartbeatsWithinLease), &["heal.rate"]).known(0),
     row(Core(Guard::WorkerLivesApart), &["effect.once"]).aimed(Aim::DeadOnArrival).known(10000),
     row(Core(Guard::BackoffCapped), &["retry.bounded"]).known(10005),

@@ -51,7 +51,7 @@ fn a_seed_has_one_plan() {
 fn a_seed_has_the_same_plan_as_ever() {
     let text = serde_json::to_string(&plans()[..100]).unwrap();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    expect_test::expect!["d87c2f5837432d2c"].assert_eq(&format!("{hash:016x}"));
+    expect_test::expect!["24d14219910f966c"].assert_eq(&format!("{hash:016x}"));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_healed_world_has_time_to_settle() {
         assert_eq!(settles_ms, settling_ms(plan));
         let longest_ms = plan.tasks.iter().map(|task| task.handler.takes_ms.0).max().unwrap();
         assert!(settles_ms >= limits::WORKER_LEASE.0 + limits::PARTITION_LEASE.0 + 60_000, "seed {}", plan.seed);
-        assert!(settles_ms <= 20 * 60_000, "seed {}: {settles_ms} ms, the longest handler at least {longest_ms}", plan.seed);
+        assert!(settles_ms <= 45 * 60_000, "seed {}: {settles_ms} ms, the longest handler at least {longest_ms}", plan.seed);
         settling.push(settles_ms);
     }
     settling.sort_unstable();

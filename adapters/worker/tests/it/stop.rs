@@ -18,6 +18,7 @@ async fn exists(folder: &Path, name: &str) {
     until(name, || file.exists()).await;
 }
 
+/// C318: what it exits with then says nothing of its work.
 #[tokio::test]
 async fn a_command_may_clean_up_when_it_is_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -25,7 +26,7 @@ async fn a_command_may_clean_up_when_it_is_cancelled() {
     exists(folder.path(), "ready").await;
     attempt.stop.send_replace(Stop::Cancel);
     let ended = attempt.end().await;
-    assert_eq!((ended.end, ended.code), (End::Succeeded, Some(0)));
+    assert_eq!((ended.end, ended.code, ended.detail.as_deref()), (End::Cancelled, Some(0), Some("exit code 0")));
     assert!(text(&ended.output).ends_with("cleaned\n"));
 }
 
