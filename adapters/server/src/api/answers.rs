@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Api, ApiError, BODY_BYTES_MAX, sources};
 use crate::identity::Identity;
+use crate::sign_in::Means;
 
 const KEY: &str = "idempotency-key";
 /// Says of an answer that it was given before.
@@ -79,9 +80,13 @@ async fn keyed<S: Catalog, C: Clock>(api: &Api<S, C>, request: Request, next: Ne
     let IdempotencyKey(Some(key)) = IdempotencyKey::from_request_parts(&mut parts, &()).await? else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
-    // A key is its caller's own: nobody is answered what somebody else was.
+    // A key is its caller's own, and a token's: nobody is answered what they could not have asked for.
     let caller = parts.extensions.get::<Identity>().map_or("", |identity| &*identity.name);
-    let key: Arc<str> = Arc::from(format!("{caller}\n{key}"));
+    let token = match parts.extensions.get::<Means>() {
+        Some(Means::Token { id }) => id.to_string(),
+        _ => String::new(),
+    };
+    let key: Arc<str> = Arc::from(format!("{caller}\n{token}\n{key}"));
     let is_source = parts.uri.path().starts_with("/api/v1/sources/");
     let body = axum::body::to_bytes(body, if is_source { sources::BODY_BYTES_MAX } else { BODY_BYTES_MAX });
     let body = body.await.map_err(|_| ApiError::TooLarge)?;
@@ -99,7 +104,9 @@ async fn keyed<S: Catalog, C: Clock>(api: &Api<S, C>, request: Request, next: Ne
         let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
-        let is_kept = !parts.status.is_server_error() && body.len() <= ANSWER_BYTES_MAX;
+        // What was refused for want of a right is asked again when there is one.
+        let is_of_rights = matches!(parts.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+        let is_kept = !parts.status.is_server_error() && !is_of_rights && body.len() <= ANSWER_BYTES_MAX;
         let answer = is_kept.then(|| KeptAnswer {
             status: parts.status.as_u16(),
             headers: [header::CONTENT_TYPE, header::ETAG].iter().filter_map(|name| line(&parts.headers, name)).collect::<String>().into(),

@@ -38,6 +38,8 @@ use crate::identity::{Identity, Role};
 const WAITING_MAX: usize = 64;
 /// How often something is said where there is nothing to say.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// A stream ends after so long, and its listener comes again: what they may see is looked at then.
+const STREAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often what other replicas have is looked at, and who has what.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// So many of the newest instances of a task that another replica has are looked at.
@@ -263,10 +265,12 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let gone = self.events.clone();
+        let mut is_over = std::pin::pin!(tokio::time::sleep(STREAM_TIME_MAX));
         loop {
             tokio::select! {
                 biased;
                 () = gone.closed() => return Err(Gone),
+                () = &mut is_over => return Ok(()),
                 _ = look.tick() => self.look(listener.heard()).await?,
                 next = listener.next() => match next {
                     None => return Ok(()),
