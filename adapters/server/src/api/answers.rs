@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 use sha2::{Digest, Sha256};
 
 use super::{Api, ApiError, BODY_BYTES_MAX, sources};
-use crate::identity::Identity;
+use crate::identity::{Identity, Role};
 use crate::sign_in::Means;
 
 const KEY: &str = "idempotency-key";
@@ -81,7 +81,8 @@ async fn keyed<S: Catalog, C: Clock>(api: &Api<S, C>, request: Request, next: Ne
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
     // A key is its caller's own, and a token's: nobody is answered what they could not have asked for.
-    let caller = parts.extensions.get::<Identity>().map_or("", |identity| &*identity.name);
+    let identity = parts.extensions.get::<Identity>();
+    let (caller, sees_all) = identity.map_or(("", false), |identity| (&*identity.name, identity.may(Role::Viewer, None)));
     let token = match parts.extensions.get::<Means>() {
         Some(Means::Token { id }) => id.to_string(),
         _ => String::new(),
@@ -105,7 +106,11 @@ async fn keyed<S: Catalog, C: Clock>(api: &Api<S, C>, request: Request, next: Ne
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         // What was refused for want of a right is asked again when there is one.
-        let is_of_rights = matches!(parts.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+        let is_of_rights = match parts.status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => true,
+            StatusCode::NOT_FOUND => !sees_all,
+            _ => false,
+        };
         let is_kept = !parts.status.is_server_error() && !is_of_rights && body.len() <= ANSWER_BYTES_MAX;
         let answer = is_kept.then(|| KeptAnswer {
             status: parts.status.as_u16(),
