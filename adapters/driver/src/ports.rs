@@ -688,9 +688,6 @@ pub trait Catalog: Send + Sync + 'static {
     /// The name of a task, also a removed one.
     fn name_of(&self, task: TaskId) -> impl Future<Output = Result<Option<Arc<str>>, StoreError>> + Send;
 
-    /// Which source the tasks of these names are of, also of removed ones, in the order of the names: `None` where there is no such task.
-    fn sources_of(&self, names: Vec<Arc<str>>) -> impl Future<Output = Result<Vec<Option<Arc<str>>>, StoreError>> + Send;
-
     /// Instances, newest first.
     fn instances(&self, filter: InstanceFilter) -> impl Future<Output = Result<Vec<InstanceView>, StoreError>> + Send;
 

@@ -149,11 +149,6 @@ impl Data {
         self.names_of.get(&task)
     }
 
-    /// The source that a task is of.
-    pub fn source_of(&self, name: &str) -> Option<&Arc<str>> {
-        self.names.get(name).map(|named| &named.source)
-    }
-
     /// Instances, newest first.
     pub fn instance_views(&self, filter: &InstanceFilter) -> Vec<InstanceView> {
         let task = filter.task.as_ref().map(|name| self.names.get(name).map(|named| named.task));

@@ -399,10 +399,6 @@ impl Catalog for ModelStore {
         Ok(self.with(|database, _| database.data().name_of(task).cloned()))
     }
 
-    async fn sources_of(&self, names: Vec<Arc<str>>) -> Result<Vec<Option<Arc<str>>>, StoreError> {
-        Ok(self.with(|database, _| names.iter().map(|name| database.data().source_of(name).cloned()).collect()))
-    }
-
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
         Ok(self.with(|database, _| database.data().instance_views(&filter)))
     }

@@ -128,8 +128,8 @@ async fn show_edit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
 }
 
 async fn foreign_source<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str) -> Result<Option<String>, ConsoleError> {
-    let source = console.api.store.sources_of(vec![Arc::from(name)]).await?.into_iter().next().flatten();
-    Ok(source.filter(|source| !is_console_source(source)).map(|source| source.to_string()))
+    let task = console.api.store.task_now(Arc::from(name)).await?;
+    Ok(task.map(|task| task.source).filter(|source| !is_console_source(source)).map(|source| source.to_string()))
 }
 
 fn page(

@@ -400,7 +400,6 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
     let instances = store.instances(filter).await?;
     let occurrences = store.occurrences(view.name.clone(), OCCURRENCES).await?;
     let backfills = store.backfills(Some(view.task), BACKFILLS).await?;
-    let source = store.sources_of(vec![view.name.clone()]).await?.into_iter().next().flatten();
     let zone = definition.as_ref().and_then(fires::zone);
     let next = next_fire(console, &view, spec.as_ref()).filter(|_| held.is_empty() && !view.removed);
     let page = TaskPage {
@@ -445,7 +444,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
         graph: definition.as_ref().and_then(|definition| draw(definition, &[], None, lang)),
         yaml: spec.as_ref().map(yaml).unwrap_or_default(),
         versions: version_lines(name, &versions),
-        source: source.filter(|source| !is_console_source(source)).map(|source| source.to_string()),
+        source: (!is_console_source(&view.source)).then(|| view.source.to_string()),
         payload: spec.as_ref().and_then(|spec| spec.payload.clone()).unwrap_or_default(),
         key: format!("console-{}", now.0),
         has_timetable: definition.as_ref().is_some_and(has_timetable),

@@ -284,6 +284,79 @@ fn roles_hold_in_the_api_and_in_the_cli_and_the_audit_says_who() {
     dev.stop();
 }
 
+/// Fire times to come, events, pages, what a document may name; and a stream that was opened with rights ends soon.
+#[test]
+fn what_is_of_another_group_is_in_no_list_stream_or_page() {
+    let folder = Folder::with(
+        r#"
+tasks:
+  - {name: bills, group: billing, trigger: {fixed_rate: 1s}, command: "true"}
+  - {name: mails, group: mailing, trigger: {fixed_rate: 1s}, command: "true"}
+"#,
+    );
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ed", json!([{ "role": "editor", "group": "billing" }]));
+    let (_, ed) = token(&dev, &root, "ed", 600);
+    let get = |path: &str| call(&dev, "GET", path, &[("authorization", &ed)], &Value::Null);
+    let put = |name: &str, document: Value| call(&dev, "PUT", &format!("/api/v1/tasks/{name}"), &[("authorization", &ed)], &document);
+    std::thread::scope(|scope| {
+        let heard = scope.spawn(|| get("/api/v1/events").body);
+        eventually("both have fired", || {
+            let all = call(&dev, "GET", "/api/v1/instances", &[("cookie", &root.cookie)], &Value::Null).body;
+            (all.contains("bills") && all.contains("mails")).then_some(())
+        });
+        for path in ["/api/v1/coming", "/api/v1/instances", "/tasks", "/instances"] {
+            let answer = get(path);
+            assert_eq!(answer.status, 200, "{path}");
+            assert!(answer.body.contains("bills") && !answer.body.contains("mails"), "{path}: {}", answer.body);
+        }
+        assert_eq!((get("/").status, get("/tasks/mails").status, get("/audit").status), (303, 404, 403));
+        let manual = |more: Value| {
+            let mut document = json!({ "trigger": "manual" });
+            document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            document
+        };
+        let shell = json!({ "shell": "true" });
+        put("x", manual(json!({ "name": "x", "group": "mailing", "command": shell }))).check_refusal(403, "PUN-406");
+        put("x", manual(json!({ "name": "x", "command": shell }))).check_refusal(403, "PUN-406");
+        put("mails", manual(json!({ "name": "mails", "group": "billing", "command": shell }))).check_refusal(403, "PUN-406");
+        for ties in [json!({ "after": [{ "task": "mails" }], "command": shell }), json!({ "nodes": [{ "name": "n", "task": "mails" }] })] {
+            let mut document = manual(json!({ "name": "x", "group": "billing" }));
+            document.as_object_mut().unwrap().extend(ties.as_object().unwrap().clone());
+            put("x", document).check_refusal(404, "PUN-303");
+        }
+        let own = put("x", manual(json!({ "name": "x", "group": "billing", "command": shell })));
+        assert_eq!(own.status, 200, "{own:?}");
+        let heard = heard.join().unwrap();
+        assert!(heard.contains("\"task\":\"bills\"") && !heard.contains("mails"), "{heard}");
+    });
+    dev.stop();
+}
+
+/// The answer under a key is for whoever had it, with the same token; and nobody is refused for what they could not do before.
+#[test]
+fn a_key_is_its_callers_own() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ann", json!([{ "role": "operator", "group": "billing" }]));
+    add(&dev, &root.headers(), "vic", json!([{ "role": "operator", "group": "mailing" }]));
+    let [(_, ann), (_, again), (_, vic)] = ["ann", "ann", "vic"].map(|name| token(&dev, &root, name, 600));
+    let pause =
+        |bearer: &str| call(&dev, "POST", "/api/v1/tasks/bill/pause", &[("authorization", bearer), ("idempotency-key", "k")], &json!({}));
+    let is_replayed = |answer: &Answer| header(answer, "idempotency-replayed").is_some();
+    let first = pause(&ann);
+    assert!(first.status < 300 && !is_replayed(&first), "{first:?}");
+    assert!(is_replayed(&pause(&ann)));
+    let by_other_token = pause(&again);
+    assert!(by_other_token.status < 300 && !is_replayed(&by_other_token), "{by_other_token:?}");
+    pause(&vic).check_refusal(404, "PUN-303");
+    let grants = json!({ "grants": [{ "role": "operator", "group": "billing" }] });
+    assert_eq!(call(&dev, "PATCH", "/api/v1/users/vic", &root.headers(), &grants).status, 200);
+    let (_, vic) = token(&dev, &root, "vic", 600);
+    assert!(pause(&vic).status < 300);
+    dev.stop();
+}
+
 #[test]
 fn a_token_that_has_expired_or_was_revoked_opens_nothing() {
     let folder = Folder::with(FILE);

@@ -91,18 +91,6 @@ pub(crate) async fn name_of(session: &mut Session, task: TaskId) -> Result<Optio
     found.first().map(|row| required_text(row, 0)).transpose()
 }
 
-pub(crate) async fn sources_of(session: &mut Session, names: &[Arc<str>]) -> Result<Vec<Option<Arc<str>>>, Failure> {
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let list: Vec<_> = names.iter().map(|name| literal(name.as_bytes())).collect();
-    let mut sources = FxHashMap::default();
-    for row in session.rows(format!("SELECT name, source FROM tasks WHERE name IN ({})", list.join(", "))).await? {
-        sources.insert(required_text(&row, 0)?, required_text(&row, 1)?);
-    }
-    Ok(names.iter().map(|name| sources.get(name).cloned()).collect())
-}
-
 pub(crate) async fn task_id(session: &mut Session, name: &str) -> Result<Option<TaskId>, Failure> {
     let found = session.rows(format!("SELECT id FROM tasks WHERE name = {}", literal(name.as_bytes()))).await?;
     Ok(match found.first() {

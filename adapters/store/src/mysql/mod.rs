@@ -565,12 +565,6 @@ impl Catalog for MySqlStore {
         session.done(name)
     }
 
-    async fn sources_of(&self, names: Vec<Arc<str>>) -> Result<Vec<Option<Arc<str>>>, StoreError> {
-        let mut session = self.reads.session().await?;
-        let sources = history::sources_of(&mut session, &names).await;
-        session.done(sources)
-    }
-
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
         let mut session = self.reads.session().await?;
         let instances = history::instances(&mut session, &filter).await;

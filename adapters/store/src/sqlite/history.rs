@@ -106,11 +106,6 @@ pub(crate) fn name_of(connection: &Connection, task: TaskId) -> rusqlite::Result
     name.query_row([task.0.cast_signed()], |row| required_text(row, 0)).optional()
 }
 
-pub(crate) fn sources_of(connection: &Connection, names: &[Arc<str>]) -> rusqlite::Result<Vec<Option<Arc<str>>>> {
-    let mut source = connection.prepare_cached("SELECT source FROM tasks WHERE name = ?1")?;
-    names.iter().map(|name| source.query_row([&**name], |row| required_text(row, 0)).optional()).collect()
-}
-
 /// The query for a filter, and what it is run with. Only fixed text goes into it.
 fn instances_query(filter: &InstanceFilter, task: Option<TaskId>) -> (String, Vec<Value>) {
     let index = match (filter.state.map(Coded::code), task) {

@@ -479,10 +479,6 @@ impl Catalog for SqliteStore {
         self.read(move |connection| history::name_of(connection, task)).await
     }
 
-    async fn sources_of(&self, names: Vec<Arc<str>>) -> Result<Vec<Option<Arc<str>>>, StoreError> {
-        self.read(move |connection| history::sources_of(connection, &names)).await
-    }
-
     async fn instances(&self, filter: InstanceFilter) -> Result<Vec<InstanceView>, StoreError> {
         self.read(move |connection| history::instances(connection, &filter)).await
     }
