@@ -30,6 +30,9 @@ const WORKERS_MAX: usize = 4;
 /// The work that a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Load {
+    name: Arc<str>,
+    /// The tasks that its nodes call, and how many nodes do.
+    calls: Vec<(Arc<str>, u32)>,
     /// Into how many instances a firing is divided; all counts below are of those.
     shards: u64,
     /// How many of those have to wait for each other.
@@ -74,6 +77,8 @@ impl Load {
         let in_turn = in_turn(definition);
         let may_fail = u64::from(handler.fails_per_mille).saturating_add(too_long_per_mille(policies, handler)) >= FAILS_MOSTLY_PER_MILLE;
         Load {
+            name: Arc::clone(&definition.name),
+            calls: definition.called_tasks(),
             shards,
             in_turn,
             in_group: definition.group.clone().zip(policies.group.and_then(|group| group.max_running).map(u64::from)),
@@ -107,6 +112,16 @@ impl Load {
         let waits_ms = self.backoff_ms.saturating_mul(retries_per_mille) / 1_000;
         let for_worker_ms = if self.is_for_workers { for_worker_ms } else { 0 };
         self.longest_ms.saturating_add(waits_ms).saturating_add(for_worker_ms).saturating_add(spoken_ms.saturating_mul(self.in_turn + 2))
+    }
+
+    /// Of a thousand places of its own limit, so many are taken by what fires by itself and by these calls. Callers wait as long as its queue.
+    fn own_places_per_mille(&self, all: &[(usize, Load)], spoken_ms: u64) -> u64 {
+        let busy_ms = self.longest_ms.saturating_add(spoken_ms.saturating_mul(self.in_turn + 2)).saturating_mul(1_000);
+        let every = |interval_ms: Option<u64>| interval_ms.map_or(0, |interval_ms| busy_ms / interval_ms.max(1));
+        let calls = all.iter().flat_map(|(_, caller)| caller.calls.iter().map(move |(name, times)| (caller, name, times)));
+        let calls = calls.filter(|(_, name, _)| **name == self.name);
+        let called = calls.map(|(caller, _, times)| every(caller.interval_ms).saturating_mul(u64::from(*times)));
+        called.fold(every(self.interval_ms), u64::saturating_add) * self.shards.max(1) / self.max_running.max(1)
     }
 
     /// How long one firing keeps its downstream, where that is tried by one attempt at a time.
@@ -264,19 +279,23 @@ fn loads(definitions: &[(usize, TaskDefinition)], tasks: &[TaskPlan], workers: u
     definitions.iter().map(|(task, definition)| (*task, Load::of_definition(definition, &tasks[*task].handler, workers))).collect()
 }
 
-/// Shortens handlers until what groups and breakers let through one after the other keeps up with what fires, however many slots there are.
-fn let_through(tasks: &mut [TaskPlan], calls: &[Call], knobs: &Knobs, shape: &Shape) {
+/// Shortens handlers, or how far the replica is behind where commits wait for it, until what groups, breakers, and the limits of called tasks
+/// let through one after the other keeps up with what fires, however many slots there are.
+fn let_through(tasks: &mut [TaskPlan], calls: &[Call], knobs: &mut Knobs, shape: &Shape) {
     let definitions = definitions(tasks, calls);
     while let Some(place) = held_up_by(&loads(&definitions, tasks, shape.workers as u64), knobs, shape) {
         let (low, high) = tasks[place].handler.takes_ms;
-        if high == 0 {
+        if high < lag_ms(knobs) {
+            knobs.replica_lag_ms /= 2;
+        } else if high > 0 {
+            tasks[place].handler.takes_ms = (low / 2, high / 2);
+        } else {
             return;
         }
-        tasks[place].handler.takes_ms = (low / 2, high / 2);
     }
 }
 
-/// The task for whose handler a group or a downstream waits longest that does not keep up with what fires.
+/// The task for whose handler a group, a downstream, or who calls it waits longest that does not keep up with what fires.
 fn held_up_by(loads: &[(usize, Load)], knobs: &Knobs, shape: &Shape) -> Option<usize> {
     let (spoken_ms, for_worker_ms) = (spoken_ms(knobs), for_worker_ms(loads, shape));
     let longest = |of: &dyn Fn(&Load) -> bool| {
@@ -306,13 +325,16 @@ fn held_up_by(loads: &[(usize, Load)], knobs: &Knobs, shape: &Shape) -> Option<u
             return longest(&|load| open_ms(load).is_some());
         }
     }
-    None
+    let is_called = |load: &Load| loads.iter().any(|(_, caller)| caller.calls.iter().any(|(name, _)| *name == load.name));
+    let mut called = loads.iter().filter(|(_, load)| is_called(load));
+    called.find(|(_, load)| load.own_places_per_mille(loads, spoken_ms) > TAKEN_PER_MILLE_MAX).map(|(place, _)| *place)
 }
 
 /// How long after its healing the plan's world needs until everything is as if nothing had been, and its rate has been seen: what runs
 /// ends, leases of the dead run out, retries come due, what queued up is worked off, then the time in which the rate is judged.
 pub fn settling_ms(plan: &Plan) -> u64 {
-    let loads = loads(&definitions(&plan.tasks, &plan.calls), &plan.tasks, plan.shape.workers as u64);
+    let definitions = definitions(&plan.tasks, &plan.calls);
+    let loads = loads(&definitions, &plan.tasks, plan.shape.workers as u64);
     let slowest = plan.faults.iter().map(|fault| if let FaultKind::HandlersSlow { times } = fault.kind { times } else { 1 }).max();
     let running_ms = loads.iter().map(|(_, load)| load.longest_ms).max().unwrap_or(0).saturating_mul(slowest.unwrap_or(1));
     let backoff_ms = loads.iter().map(|(_, load)| load.backoff_ms).max().unwrap_or(0);
@@ -328,10 +350,27 @@ pub fn settling_ms(plan: &Plan) -> u64 {
         .saturating_add(limits::WORKER_LEASE.0 + limits::PARTITION_LEASE.0)
         .saturating_add(backoff_ms)
         .saturating_add(backlog_ms(plan, &loads))
+        .saturating_add(called_ms(&definitions))
         .saturating_add(stepped_ms.max().unwrap_or(0))
         .saturating_add(interval_ms.max(delayed_ms).clamp(JUDGED_MS_MIN, JUDGED_MS_MAX))
         .checked_next_multiple_of(1_000)
         .unwrap_or(u64::MAX)
+}
+
+/// How long firings of one task, those that queued up one after the other, wait for the delays of what their nodes call.
+fn called_ms(definitions: &[(usize, TaskDefinition)]) -> u64 {
+    let delay_ms = |name: &str| {
+        let delays = definitions.iter().filter(|(_, definition)| &*definition.name == name);
+        delays.map(|(_, definition)| if let Trigger::Delay { delay } = definition.trigger { delay.0 } else { 0 }).max().unwrap_or(0)
+    };
+    let waits = definitions.iter().map(|(_, definition)| {
+        let called = definition.called_tasks().into_iter();
+        let firing_ms = called.fold(0_u64, |sum_ms, (name, times)| sum_ms.saturating_add(delay_ms(&name).saturating_mul(u64::from(times))));
+        let concurrency = &definition.policies.concurrency;
+        let waiting = if let Blocking::Queue { max_queue } = concurrency.blocking { max_queue / concurrency.max_running.max(1) } else { 0 };
+        firing_ms.saturating_mul(u64::from(waiting) + 2)
+    });
+    waits.max().unwrap_or(0)
 }
 
 /// How long what queued up takes: the longest queue one after the other, or all of them on the slots that are left. A task that is edited
@@ -479,6 +518,28 @@ mod tests {
         };
         let grouped = json!({"group": "g", "group_limits": {"max_running": 1}});
         assert!(settles(grouped) > settles(json!({})) + 5 * 5_000);
+    }
+
+    #[test]
+    fn a_task_that_is_called_keeps_up_with_its_calls() {
+        let balanced = |calls: bool| {
+            let nodes = if calls { json!([{"name": "n0", "task": "b"}, {"name": "n1", "task": "b"}]) } else { json!([{"name": "n0"}]) };
+            let called = TaskPlan { handler: handler((2_000, 2_000)), ..task(json!({"name": "b", "trigger": {"fixed_rate": "5s"}})) };
+            let mut tasks = [task(json!({"trigger": {"fixed_rate": "20s"}, "nodes": nodes})), called];
+            balance(&mut tasks, &[], &mut Knobs::default(), &mut Shape { schedulers: 1, workers: 4, slots: 6, partitions: 1 }, true);
+            tasks[1].handler.takes_ms.1
+        };
+        assert_eq!((balanced(false), balanced(true)), (2_000, 1_000), "two fifths of its time are its own, and two calls take a fifth");
+    }
+
+    #[test]
+    fn delays_of_what_is_called_take_time_to_settle() {
+        let caller = |called: &str| {
+            task(json!({"trigger": {"cron": "* * * * *"}, "concurrency": {"max_queue": 4}, "nodes": [{"name": "n0", "task": called}]}))
+        };
+        let delayed = |caller| [caller, task(json!({"name": "b", "trigger": {"delay": "50s"}}))];
+        let waits = |tasks: &[TaskPlan]| called_ms(&definitions(tasks, &[]));
+        assert_eq!((waits(&delayed(caller("c"))), waits(&delayed(caller("b")))), (0, 6 * 50_000));
     }
 
     /// A handler that is longer than its task's time, four times over for each minute, behind a breaker that lets one through at a time.
