@@ -27,6 +27,8 @@ pub struct Call {
     pub task: Arc<str>,
     /// The one that is called, and fires.
     pub called: Arc<str>,
+    /// By so many nodes.
+    pub times: u32,
 }
 
 /// What is wrong.
@@ -48,6 +50,13 @@ pub enum ChainProblem {
         /// How many.
         count: usize,
     },
+    /// One firing would lead to more firings of other tasks than is good: each of them leads to several in turn.
+    Spreads {
+        /// The one that fires.
+        task: Arc<str>,
+        /// How many firings of other tasks follow, at most.
+        firings: u64,
+    },
 }
 
 impl ChainProblem {
@@ -57,6 +66,7 @@ impl ChainProblem {
             ChainProblem::NoSuchTask(_) | ChainProblem::NothingToCall(_) => "PUN-151",
             ChainProblem::Cycle { .. } => "PUN-152",
             ChainProblem::TooMany { .. } => "PUN-153",
+            ChainProblem::Spreads { .. } => "PUN-154",
         }
     }
 }
@@ -68,7 +78,7 @@ impl fmt::Display for ChainProblem {
                 f,
                 "PUN-151: the task `{task}` is to fire after `{after}`, which there is not. Add that task, or take it out of `after` first"
             ),
-            ChainProblem::NothingToCall(Call { task, called }) => write!(
+            ChainProblem::NothingToCall(Call { task, called, .. }) => write!(
                 f,
                 "PUN-151: a node of `{task}` calls the task `{called}`, which there is not. Add that task, or take the node out first"
             ),
@@ -83,6 +93,12 @@ impl fmt::Display for ChainProblem {
                 f,
                 "PUN-153: {count} tasks would fire after `{after}`; at most {} may. Let some of them fire after another one of them",
                 limits::REFERENCES_MAX
+            ),
+            ChainProblem::Spreads { task, firings } => write!(
+                f,
+                "PUN-154: each time that `{task}` fires, {firings} firings of other tasks could follow; at most {} may. Let fewer tasks call \
+                 several others or fire after several others, one behind the other",
+                limits::FOLLOWING_FIRINGS_MAX
             ),
         }
     }
@@ -103,19 +119,47 @@ pub fn problems(edges: &[Edge], calls: &[Call], is_there: impl Fn(&str) -> bool)
             })
         };
         let pairs = edges.iter().map(|edge| (number_of(&edge.after), number_of(&edge.task))).collect();
-        (pairs, calls.iter().map(|call| (number_of(&call.task), number_of(&call.called))).collect())
+        (pairs, calls.iter().map(|call| (number_of(&call.task), number_of(&call.called), call.times)).collect())
     };
     let mut next = vec![Vec::new(); names.len()];
-    pairs.iter().for_each(|(after, task)| next[*after].push(*task));
+    pairs.iter().for_each(|(after, task)| next[*after].push((*task, 1)));
     for (after, next) in names.iter().zip(&next).filter(|(_, next)| next.len() > limits::REFERENCES_MAX) {
         problems.push(ChainProblem::TooMany { after: Arc::clone(after), count: next.len() });
     }
-    called.iter().for_each(|(task, called)| next[*task].push(*called));
-    if let Some(mut path) = find_cycle(next.len(), |task| next[task].iter().copied()) {
-        path.extend(path.first().copied());
-        problems.push(ChainProblem::Cycle { path: path.into_iter().map(|number| names[number].clone()).collect() });
+    called.iter().for_each(|(task, called, times)| next[*task].push((*called, *times)));
+    match find_cycle(next.len(), |task| next[task].iter().map(|(follows, _)| *follows)) {
+        Some(mut path) => {
+            path.extend(path.first().copied());
+            problems.push(ChainProblem::Cycle { path: path.into_iter().map(|number| names[number].clone()).collect() });
+        }
+        None => problems.extend(spreading(&next).map(|(task, firings)| ChainProblem::Spreads { task: names[task].clone(), firings })),
     }
     problems
+}
+
+/// The first tasks on their ways to whose firings too many others follow, and how many. `next`: what follows each task's firing, and how often;
+/// in no ring.
+fn spreading(next: &[Vec<(usize, u32)>]) -> impl Iterator<Item = (usize, u64)> {
+    let mut before = vec![Vec::new(); next.len()];
+    for (task, next) in next.iter().enumerate() {
+        next.iter().for_each(|(follows, _)| before[*follows].push(task));
+    }
+    let mut open: Vec<_> = next.iter().map(Vec::len).collect();
+    let mut ready: Vec<_> = (0..next.len()).filter(|task| open[*task] == 0).collect();
+    let mut firings = vec![0_u64; next.len()];
+    while let Some(task) = ready.pop() {
+        let following = next[task].iter().map(|(follows, times)| u64::from(*times).saturating_mul(firings[*follows].saturating_add(1)));
+        firings[task] = following.fold(0, u64::saturating_add);
+        for earlier in &before[task] {
+            open[*earlier] -= 1;
+            if open[*earlier] == 0 {
+                ready.push(*earlier);
+            }
+        }
+    }
+    let is_first = |task: usize| next[task].iter().all(|(follows, _)| firings[*follows] <= limits::FOLLOWING_FIRINGS_MAX);
+    let firsts: Vec<_> = (0..next.len()).filter(|task| firings[*task] > limits::FOLLOWING_FIRINGS_MAX && is_first(*task)).collect();
+    firsts.into_iter().map(move |task| (task, firings[task]))
 }
 
 #[cfg(test)]
@@ -127,7 +171,7 @@ mod tests {
     }
 
     fn calls(pairs: &[(&str, &str)]) -> Vec<Call> {
-        pairs.iter().map(|(task, called)| Call { task: Arc::from(*task), called: Arc::from(*called) }).collect()
+        pairs.iter().map(|(task, called)| Call { task: Arc::from(*task), called: Arc::from(*called), times: 1 }).collect()
     }
 
     /// C345: over whatever kinds of edges, and also a task with itself.
@@ -155,6 +199,29 @@ mod tests {
         let names: Vec<_> = (0..=limits::REFERENCES_MAX).map(|number| number.to_string()).collect();
         let all: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         assert_eq!(problems(&[], &calls(&all), |_| true), []);
+    }
+
+    /// Of tasks that each lead to two others in a row: 2 + 4 + 8 and so on.
+    #[test]
+    fn what_doubles_on_each_step_is_refused_where_it_is_too_much() {
+        let names: Vec<_> = (0..=60).map(|number| number.to_string()).collect();
+        let steps = || names.windows(2).map(|step| (&*step[1], &*step[0]));
+        let twice = |(task, called): (&str, &str)| Call { task: Arc::from(task), called: Arc::from(called), times: 2 };
+        let refused = |firings, task: &str| [ChainProblem::Spreads { task: Arc::from(task), firings }];
+        assert_eq!(problems(&[], &steps().map(twice).collect::<Vec<_>>(), |_| true), refused(131_070, "16"));
+        assert_eq!(problems(&[], &steps().take(15).map(twice).collect::<Vec<_>>(), |_| true), []);
+        // Each calls the one before it, and fires it when it has ended.
+        let pairs: Vec<_> = steps().collect();
+        assert_eq!(problems(&edges(&pairs), &calls(&pairs), |_| true), refused(131_070, "16"));
+    }
+
+    #[test]
+    fn a_wide_step_and_a_long_row_are_no_spread() {
+        let names: Vec<_> = (0..limits::REFERENCES_MAX).map(|number| number.to_string()).collect();
+        let row: Vec<_> = names.windows(2).map(|step| (&*step[0], &*step[1])).collect();
+        let wide: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        assert_eq!(problems(&edges(&row), &[], |_| true), []);
+        assert_eq!(problems(&edges(&wide), &[], |_| true), []);
     }
 
     fn path(problems: &[ChainProblem]) -> Vec<&str> {

@@ -111,12 +111,16 @@ impl TaskDefinition {
         Arc::clone(node.map_or(self, |(workflow, node)| workflow.node(node)))
     }
 
-    /// The tasks that its nodes call, by name, each once.
-    pub fn called_tasks(&self) -> Vec<Arc<str>> {
+    /// The tasks that its nodes call, by name, each once, and how many nodes do.
+    pub fn called_tasks(&self) -> Vec<(Arc<str>, u32)> {
         let nodes = self.workflow.iter().flat_map(|workflow| workflow.nodes.iter());
-        let mut called: Vec<_> = nodes.filter_map(|node| node.calls.clone()).collect();
+        let mut called: Vec<_> = nodes.filter_map(|node| Some((node.calls.clone()?, 1))).collect();
         called.sort_unstable();
-        called.dedup();
+        called.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            kept.1 += u32::from(is_same);
+            is_same
+        });
         called
     }
 }

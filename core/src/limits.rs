@@ -74,6 +74,8 @@ pub const CHAINS_MAX: usize = 64;
 pub const CHAIN_HOPS_MAX: u32 = 64;
 /// Most tasks that one task's end makes fire, or that it calls.
 pub const REFERENCES_MAX: usize = 1_024;
+/// Most firings of other tasks that one firing can lead to, by calls and chains, over all steps.
+pub const FOLLOWING_FIRINGS_MAX: u64 = 100_000;
 
 /// Most instances of one task in progress at once.
 pub const MAX_RUNNING_MAX: u32 = 100_000;

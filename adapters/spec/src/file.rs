@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use punctual_core::chains::{self, Call, ChainProblem, Edge};
 use punctual_core::definition::TaskDefinition;
-use punctual_core::limits::REFERENCES_MAX;
+use punctual_core::limits::{FOLLOWING_FIRINGS_MAX, REFERENCES_MAX};
 use saphyr_parser::Event;
 
 use crate::fields;
@@ -392,7 +392,7 @@ impl<'a> Reading<'a> {
         for (index, called) in spec.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.task.as_ref()?))) {
             let in_task = FieldPath::of(&["nodes"]).index(index).field("task");
             let (place, path, _) = self.written_at(&in_task, node);
-            let call = Call { task: Arc::from(spec.name.as_str()), called: Arc::from(called.as_str()) };
+            let call = Call { task: Arc::from(spec.name.as_str()), called: Arc::from(called.as_str()), times: 1 };
             self.chains.push(Written { tie: Tie::Call(call), path, place });
         }
     }
@@ -418,6 +418,8 @@ impl<'a> Reading<'a> {
                 (ChainProblem::Cycle { .. }, Tie::Edge(edge)) => of_ring.contains(&(&*edge.after, &*edge.task)),
                 (ChainProblem::Cycle { .. }, Tie::Call(call)) => of_ring.contains(&(&*call.task, &*call.called)),
                 (ChainProblem::TooMany { after, .. }, Tie::Edge(edge)) => *after == edge.after,
+                (ChainProblem::Spreads { task, .. }, Tie::Edge(edge)) => *task == edge.after,
+                (ChainProblem::Spreads { task, .. }, Tie::Call(call)) => *task == call.task,
                 (ChainProblem::NoSuchTask(missing), Tie::Edge(edge)) => missing == edge,
                 (ChainProblem::NothingToCall(missing), Tie::Call(call)) => missing == call,
                 _ => false,
@@ -454,6 +456,11 @@ fn chain_finding(problem: &ChainProblem, path: &FieldPath) -> Option<Finding> {
             let message = format!("{count} tasks would fire after {}", quoted(after));
             let help = format!("at most {REFERENCES_MAX}; let some of them fire after another one of them");
             Some(Finding::new(Code::ChainFan, path.clone(), message).help(help))
+        }
+        ChainProblem::Spreads { task, firings } => {
+            let message = format!("each time that {} fires, {firings} firings of other tasks could follow", quoted(task));
+            let help = format!("at most {FOLLOWING_FIRINGS_MAX}; give a task that it calls the work at once, in `shards` or a `map`");
+            Some(Finding::new(Code::ChainSpreads, path.clone(), message).help(help))
         }
         ChainProblem::NoSuchTask(_) | ChainProblem::NothingToCall(_) => None,
     }

@@ -27,7 +27,7 @@ pub(crate) struct Creation {
     pub(crate) name: Arc<str>,
     pub(crate) document: Arc<str>,
     pub(crate) chains: Option<Arc<[Chain]>>,
-    pub(crate) calls: Vec<Arc<str>>,
+    pub(crate) calls: Vec<(Arc<str>, u32)>,
     pub(crate) group: Option<Arc<str>>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct Change {
     /// `None`: it removes the task.
     pub(crate) document: Option<Arc<str>>,
     pub(crate) chains: Option<Arc<[Chain]>>,
-    /// The tasks that its nodes call.
-    pub(crate) calls: Vec<Arc<str>>,
+    /// The tasks that its nodes call, and how many nodes do.
+    pub(crate) calls: Vec<(Arc<str>, u32)>,
     pub(crate) group: Option<Arc<str>>,
 }
 
@@ -89,7 +89,7 @@ impl Plan {
     }
 
     /// The same names, and the tasks that their nodes call then.
-    fn calls(&self) -> impl Iterator<Item = (&Arc<str>, &[Arc<str>])> {
+    fn calls(&self) -> impl Iterator<Item = (&Arc<str>, &[(Arc<str>, u32)])> {
         let created = self.created.iter().map(|created| (&created.name, &*created.calls));
         created.chain(self.changed.iter().chain(&self.removed).map(|change| (&change.name, &*change.calls)))
     }
@@ -108,7 +108,7 @@ impl Plan {
         let chains = self.chains().flat_map(|(task, chains)| chains.iter().map(move |chain| (task, chain)));
         edges.extend(chains.map(|(task, chain)| Edge { after: chain.task.clone(), task: task.clone() }));
         let called = self.calls().flat_map(|(task, calls)| calls.iter().map(move |called| (task, called)));
-        calls.extend(called.map(|(task, called)| Call { task: task.clone(), called: called.clone() }));
+        calls.extend(called.map(|(task, (called, times))| Call { task: task.clone(), called: called.clone(), times: *times }));
         Ties { edges, calls }
     }
 

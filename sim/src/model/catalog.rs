@@ -102,10 +102,12 @@ impl Data {
             let chains = definition.chains.iter().flat_map(|chains| chains.iter());
             edges.extend(chains.map(|chain| Edge { after: chain.task.clone(), task: definition.name.clone() }));
         }
-        let stored = self.calls.iter().map(|(task, called)| Call { task: name_of(*task), called: name_of(*called) });
+        let stored =
+            self.calls.iter().map(|((task, called), times)| Call { task: name_of(*task), called: name_of(*called), times: *times });
         let mut calls: Vec<_> = stored.filter(|call| !is_new(&call.task) && !is_removed(&call.task)).collect();
         for definition in &documents {
-            calls.extend(definition.called_tasks().into_iter().map(|called| Call { task: definition.name.clone(), called }));
+            let called = definition.called_tasks().into_iter();
+            calls.extend(called.map(|(called, times)| Call { task: definition.name.clone(), called, times }));
         }
         let is_there = |name: &str| self.names.get(name).is_some_and(|named| !named.removed);
         chains::problems(&edges, &calls, |name| is_new(name) || is_there(name) && !is_removed(name))

@@ -177,7 +177,7 @@ pub struct Data {
     /// What the ends of tasks make fire, by the task that ends and the one that fires.
     pub references: BTreeMap<(TaskId, TaskId), Reference>,
     /// The tasks that nodes of others call: who calls, and who is called.
-    pub calls: BTreeSet<(TaskId, TaskId)>,
+    pub calls: BTreeMap<(TaskId, TaskId), u32>,
     /// Slots of groups, by the group's partition and their instances.
     pub slots: BTreeMap<(PartitionId, InstanceId), GroupSlot>,
     /// Backfills, by the entries that asked for them.
@@ -360,9 +360,9 @@ impl Data {
             let Some(from) = self.names.get(&chain.task).map(|named| named.task) else { continue };
             self.references.insert((from, task), Reference { from, to: task, partition, on: chain.on });
         }
-        self.calls.retain(|(caller, _)| *caller != task);
+        self.calls.retain(|(caller, _), _| *caller != task);
         let called = self.definition(task, named.version).map(|definition| definition.called_tasks()).unwrap_or_default();
-        let called: Vec<_> = called.iter().filter_map(|name| Some((task, self.names.get(name)?.task))).collect();
+        let called: Vec<_> = called.iter().filter_map(|(name, times)| Some(((task, self.names.get(name)?.task), *times))).collect();
         self.calls.extend(called);
     }
 

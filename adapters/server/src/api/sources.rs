@@ -189,7 +189,7 @@ pub(super) async fn may_edit<S: Catalog, C: Clock>(
     let is_own = |name: &Arc<str>| documents.iter().any(|document| document.definition.name == *name);
     for document in documents {
         let after = document.definition.chains.as_deref().unwrap_or_default().iter().map(|chain| (chain.task.clone(), Role::Viewer));
-        let called = document.definition.called_tasks().into_iter().map(|called| (called, Role::Operator));
+        let called = document.definition.called_tasks().into_iter().map(|(called, _)| (called, Role::Operator));
         for (name, role) in after.chain(called).filter(|(name, _)| !is_own(name)) {
             may_on_task(api, identity, role, &name, || ApiError::NoSuchTask { name: name.to_string() }).await?;
         }

@@ -684,6 +684,24 @@ fn so_many_tasks_may_fire_after_one_and_no_more() {
     );
 }
 
+#[test]
+fn what_multiplies_on_each_step_is_refused_where_it_becomes_too_much() {
+    let mut text = "tasks:\n- {name: t0, trigger: manual, command: x}\n".to_owned();
+    for number in 1..=17 {
+        let called = number - 1;
+        text.push_str(&format!(
+            "- {{name: t{number}, trigger: manual, nodes: [{{name: a, task: t{called}}}, {{name: b, task: t{called}}}]}}\n"
+        ));
+    }
+    check(
+        &text,
+        expect![[r#"
+        tasks.yaml:18:78: PUN-154 tasks[16].nodes[1].task: each time that `t16` fires, 131070 firings of other tasks could follow
+            at most 100000; give a task that it calls the work at once, in `shards` or a `map`
+    "#]],
+    );
+}
+
 fn only_code(text: &str) -> Code {
     let problems = read(text).expect_err("refused").problems;
     assert_eq!(problems.len(), 1, "{problems:?}");

@@ -148,7 +148,7 @@ tasks:
     assert_eq!([a, b, c].map(|node| node.calls.as_deref()), [None, Some("another one"), Some("another one")]);
     assert_eq!([a, b, c].map(|node| &*node.handler.name), ["command", "", ""]);
     assert_eq!((b.payload.as_deref(), c.payload.as_deref()), (Some("[1]"), Some("of the task")));
-    assert_eq!(task.called_tasks().iter().map(|name| &**name).collect::<Vec<_>>(), ["another one"]);
+    assert_eq!(task.called_tasks().iter().map(|(name, times)| (&**name, *times)).collect::<Vec<_>>(), [("another one", 2)]);
 }
 
 /// It makes no attempts of its own, so it has nothing to say about them.

@@ -114,13 +114,13 @@ pub async fn tasks_that_nodes_call_are_there_and_make_no_ring<F: Factory>(factor
         assert_eq!((applied.created.len(), applied.changed.len(), applied.removed.len()), (0, 0, 0));
         applied.refused
     };
-    let call = |task: &str, called: &str| ChainProblem::NothingToCall(Call { task: task.into(), called: called.into() });
+    let called = |times: u32| ChainProblem::NothingToCall(Call { task: "w".into(), called: "sub".into(), times });
     let ring = |path: &[&str]| ChainProblem::Cycle { path: path.iter().map(|name| Arc::from(*name)).collect() };
-    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub"])]).await, [call("w", "sub")]);
+    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub"])]).await, [called(1)]);
     assert_eq!(refused(vec![workflow_document("w", &["a>w"])]).await, [ring(&["w", "w"])]);
     let both = || vec![workflow_document("w", &["a", "b>sub", "c>sub"]), document("sub", "v1")];
     assert_eq!(names(&from(both()).await.expect("an answer").created), ["sub", "w"]);
-    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub", "c>sub"])]).await, [call("w", "sub")], "it is still called");
+    assert_eq!(refused(vec![workflow_document("w", &["a", "b>sub", "c>sub"])]).await, [called(2)], "it is still called");
     assert_eq!(
         refused(vec![workflow_document("w", &["a", "b>sub", "c>sub"]), workflow_document("sub", &["a>w"])]).await,
         [ring(&["w", "sub", "w"])]
@@ -139,6 +139,22 @@ pub async fn tasks_that_nodes_call_are_there_and_make_no_ring<F: Factory>(factor
     other(vec![document("next", "v1")]).await.expect("an answer");
     let applied = from(vec![workflow_document("w", &["a"])]).await.expect("an answer");
     assert_eq!((names(&applied.removed), applied.refused), (vec!["sub"], vec![]));
+}
+
+/// What tasks call multiplies over what is stored, each node counted: a step that makes it too much is refused.
+pub async fn calls_that_multiply_are_refused_where_they_are_too_many<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let step = async |number: usize| {
+        let (name, called) = (format!("step{number}"), format!(">step{}", number - 1));
+        let nodes = [format!("a{called}"), format!("b{called}")];
+        let task = workflow_document(&name, &[&nodes[0], &nodes[1]]);
+        store.apply(name.as_str().into(), "tester".into(), vec![task], false, START).await.expect("an answer").refused
+    };
+    store.apply("step0".into(), "tester".into(), vec![document("step0", "v1")], false, START).await.expect("an answer");
+    for number in 1..=15 {
+        assert_eq!(step(number).await, []);
+    }
+    assert_eq!(step(16).await, [ChainProblem::Spreads { task: "step16".into(), firings: 131_070 }]);
 }
 
 /// A task that fires after others: their owners find it in their partitions' snapshots and are told of it, a removal takes it back, and what

@@ -86,9 +86,9 @@ pub(crate) async fn stored_ties(session: &mut Session) -> Result<Ties, Failure> 
                ORDER BY r.task, r.target";
     let edge = |row: &MySqlRow| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? });
     let edges = session.rows(sql.to_owned()).await?.iter().map(edge).collect::<Result<_, Failure>>()?;
-    let sql = "SELECT a.name, t.name FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called \
+    let sql = "SELECT a.name, t.name, c.times FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called \
                ORDER BY c.task, c.called";
-    let call = |row: &MySqlRow| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)? });
+    let call = |row: &MySqlRow| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)?, times: row.try_get::<u32, _>(2)? });
     let calls = session.rows(sql.to_owned()).await?.iter().map(call).collect::<Result<_, Failure>>()?;
     Ok(Ties { edges, calls })
 }
@@ -238,11 +238,11 @@ async fn write_calls(session: &mut Session, changes: &[&Change]) -> Result<(), F
         let tasks = list(some.iter().map(|change| change.task.0));
         session.run(format!("DELETE FROM task_calls WHERE task IN {tasks}")).await?;
     }
-    let ids = ids_of(session, changes.iter().flat_map(|change| change.calls.iter().cloned()).collect()).await?;
-    let called = |change: &&Change| change.calls.iter().filter_map(|name| ids.get(name).copied()).collect::<Vec<_>>();
-    let rows = changes.iter().flat_map(|change| called(change).into_iter().map(|called| (change.task.0, called)));
-    let inserts = statements("INSERT INTO task_calls (task, called) VALUES ", rows, "", |values, (task, called)| {
-        values.unsigned(task).unsigned(called);
+    let ids = ids_of(session, changes.iter().flat_map(|change| change.calls.iter().map(|(name, _)| name.clone())).collect()).await?;
+    let called = |change: &&Change| change.calls.iter().filter_map(|(name, times)| Some((*ids.get(name)?, *times))).collect::<Vec<_>>();
+    let rows = changes.iter().flat_map(|change| called(change).into_iter().map(|(called, times)| (change.task.0, called, times)));
+    let inserts = statements("INSERT INTO task_calls (task, called, times) VALUES ", rows, "", |values, (task, called, times)| {
+        values.unsigned(task).unsigned(called).unsigned(u64::from(times));
     });
     session.run_all(inserts).await.map(drop)
 }

@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5, V6];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5, V6, V7];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -349,6 +349,9 @@ const V6: &[&str] = &[
     ) ENGINE = InnoDB",
     "INSERT IGNORE INTO gate (name) VALUES ('accounts')",
 ];
+
+// How many nodes of a task call another one: what is called multiplies.
+const V7: &[&str] = &["ALTER TABLE task_calls ADD COLUMN times INT UNSIGNED NOT NULL DEFAULT 1"];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

@@ -70,9 +70,10 @@ pub(crate) fn stored_ties(connection: &Connection) -> rusqlite::Result<Ties> {
     )?;
     let edges = stored.query_map([], |row| Ok(Edge { after: required_text(row, 0)?, task: required_text(row, 1)? }))?;
     let mut stored = connection.prepare_cached(
-        "SELECT a.name, t.name FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called ORDER BY c.task, c.called",
+        "SELECT a.name, t.name, c.times FROM task_calls c JOIN tasks a ON a.id = c.task JOIN tasks t ON t.id = c.called ORDER BY c.task, c.called",
     )?;
-    let calls = stored.query_map([], |row| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)? }))?;
+    let calls =
+        stored.query_map([], |row| Ok(Call { task: required_text(row, 0)?, called: required_text(row, 1)?, times: row.get(2)? }))?;
     Ok(Ties { edges: edges.collect::<Result<_, _>>()?, calls: calls.collect::<Result<_, _>>()? })
 }
 
@@ -167,13 +168,14 @@ fn write_references(connection: &Connection, tasks: &[(i64, PartitionId, &[Chain
 }
 
 /// Writes which tasks the nodes of these tasks call from now on.
-fn write_calls(connection: &Connection, tasks: &[(i64, &[Arc<str>])]) -> rusqlite::Result<()> {
+fn write_calls(connection: &Connection, tasks: &[(i64, &[(Arc<str>, u32)])]) -> rusqlite::Result<()> {
     let mut forget = connection.prepare_cached("DELETE FROM task_calls WHERE task = ?1")?;
-    let mut insert = connection.prepare_cached("INSERT INTO task_calls (task, called) SELECT ?1, id FROM tasks WHERE name = ?2")?;
+    let mut insert =
+        connection.prepare_cached("INSERT INTO task_calls (task, called, times) SELECT ?1, id, ?3 FROM tasks WHERE name = ?2")?;
     for (task, calls) in tasks {
         forget.execute([task])?;
-        for called in *calls {
-            insert.execute(params![task, &**called])?;
+        for (called, times) in *calls {
+            insert.execute(params![task, &**called, times])?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use crate::sqlite::error::Database;
 const APPLICATION_ID: i32 = 0x504e_4354;
 
 /// One script a version, the oldest first.
-pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
+pub(crate) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -313,6 +313,11 @@ CREATE TABLE api_tokens (
     used_at INTEGER
 ) STRICT;
 CREATE INDEX api_tokens_by_owner ON api_tokens (owner, id);
+";
+
+// How many nodes of a task call another one: what is called multiplies.
+const V9: &str = "
+ALTER TABLE task_calls ADD COLUMN times INTEGER NOT NULL DEFAULT 1;
 ";
 
 /// Brings the database to the newest schema, lays a new one out for `partitions`, and ends all leases: whoever had them is dead, which
