@@ -22,12 +22,15 @@ pub(crate) struct Plan {
     pub(crate) revision: Revision,
 }
 
+/// A task that nodes call, and how many do.
+pub(crate) type Callee = (Arc<str>, u32);
+
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) name: Arc<str>,
     pub(crate) document: Arc<str>,
     pub(crate) chains: Option<Arc<[Chain]>>,
-    pub(crate) calls: Vec<(Arc<str>, u32)>,
+    pub(crate) calls: Vec<Callee>,
     pub(crate) group: Option<Arc<str>>,
 }
 
@@ -52,7 +55,7 @@ pub(crate) struct Change {
     pub(crate) document: Option<Arc<str>>,
     pub(crate) chains: Option<Arc<[Chain]>>,
     /// The tasks that its nodes call, and how many nodes do.
-    pub(crate) calls: Vec<(Arc<str>, u32)>,
+    pub(crate) calls: Vec<Callee>,
     pub(crate) group: Option<Arc<str>>,
 }
 
@@ -89,7 +92,7 @@ impl Plan {
     }
 
     /// The same names, and the tasks that their nodes call then.
-    fn calls(&self) -> impl Iterator<Item = (&Arc<str>, &[(Arc<str>, u32)])> {
+    fn calls(&self) -> impl Iterator<Item = (&Arc<str>, &[Callee])> {
         let created = self.created.iter().map(|created| (&created.name, &*created.calls));
         created.chain(self.changed.iter().chain(&self.removed).map(|change| (&change.name, &*change.calls)))
     }

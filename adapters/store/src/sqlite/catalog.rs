@@ -20,7 +20,7 @@ use rustc_hash::FxHashSet;
 use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
-use crate::plan::{Plan, Planner, StoredTask, Ties, request_hash};
+use crate::plan::{Callee, Plan, Planner, StoredTask, Ties, request_hash};
 use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
@@ -168,7 +168,7 @@ fn write_references(connection: &Connection, tasks: &[(i64, PartitionId, &[Chain
 }
 
 /// Writes which tasks the nodes of these tasks call from now on.
-fn write_calls(connection: &Connection, tasks: &[(i64, &[(Arc<str>, u32)])]) -> rusqlite::Result<()> {
+fn write_calls(connection: &Connection, tasks: &[(i64, &[Callee])]) -> rusqlite::Result<()> {
     let mut forget = connection.prepare_cached("DELETE FROM task_calls WHERE task = ?1")?;
     let mut insert =
         connection.prepare_cached("INSERT INTO task_calls (task, called, times) SELECT ?1, id, ?3 FROM tasks WHERE name = ?2")?;
