@@ -133,6 +133,11 @@ impl Cluster {
                 let path = format!("/api/v1/tasks/{}/{verb}", encoded(&name));
                 (PauseTarget::Task(name), path)
             }
+            PauseOn::Worker(worker) => {
+                let name: Arc<str> = Arc::from(format!("w{}", worker + 1));
+                let path = format!("/api/v1/workers/{name}/{}", if is_paused { "drain" } else { "undrain" });
+                (PauseTarget::Worker(name), path)
+            }
         };
         let ask = Ask::Pause { target, is_paused };
         self.ask(ask, "POST", &path, &[], &json!({ "by": "client" }), |said| {

@@ -67,6 +67,8 @@ pub enum Guard {
     GroupLimit,
     /// Nothing of a paused task starts.
     PauseHolds,
+    /// A worker that somebody drains is given nothing more.
+    DrainHolds,
     /// A node of a workflow waits until its rule is met.
     NodesWait,
     /// A new owner knows of the nodes that have ended of runs that have not.
@@ -79,7 +81,7 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Guard; 34] = [
+    pub const ALL: [Guard; 35] = [
         Guard::FenceOnResult,
         Guard::FenceOnProgress,
         Guard::SpeakAfterCommit,
@@ -110,6 +112,7 @@ impl Guard {
         Guard::PartsUnderstood,
         Guard::GroupLimit,
         Guard::PauseHolds,
+        Guard::DrainHolds,
         Guard::NodesWait,
         Guard::EndedNodesKnown,
         Guard::BandsTakeTurns,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::ids::TaskId;
+use crate::ids::{TaskId, WorkerId};
 
-/// What a pause holds. While a task is held by any, nothing of it starts: its fire times pass by, on record, and what is asked for waits.
-/// Attempts that run go on.
+/// What a pause holds. While a task is held by any, nothing of it starts: its fire times pass by, on record, and what is asked for waits. A
+/// worker that is held is given nothing more. Attempts that run go on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PauseScope {
     /// Every task.
@@ -14,4 +14,6 @@ pub enum PauseScope {
     Group(Arc<str>),
     /// One task.
     Task(TaskId),
+    /// One worker, in whatever life.
+    Worker(WorkerId),
 }

@@ -4,7 +4,7 @@
 //! of [`CATALOGUE`] has not tested what it claims to test.
 
 /// Every probe.
-pub const CATALOGUE: [&str; 55] = [
+pub const CATALOGUE: [&str; 56] = [
     "wheel.cascaded",
     "misfire.fired_late",
     "misfire.skipped",
@@ -48,6 +48,7 @@ pub const CATALOGUE: [&str; 55] = [
     "map.reduced",
     "pause.taken_over",
     "pause.parked",
+    "pause.drained",
     "pause.held",
     "workflow.begun",
     "workflow.restored",

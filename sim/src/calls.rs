@@ -73,12 +73,18 @@ pub(crate) fn define(database: &mut Database, at: u64, name: &Arc<str>, definiti
     }
 }
 
+/// The name of the worker of this number.
+pub(crate) fn worker_name(worker: usize) -> Arc<str> {
+    Arc::from(format!("w{}", worker + 1))
+}
+
 /// What a plan pauses, by the names that people use.
 pub(crate) fn pause_target(plan: &Plan, on: &PauseOn) -> PauseTarget {
     match on {
         PauseOn::All => PauseTarget::All,
         PauseOn::Group(group) => PauseTarget::Group(Arc::from(group.as_str())),
         PauseOn::Task(task) => PauseTarget::Task(name_of(plan, *task)),
+        PauseOn::Worker(worker) => PauseTarget::Worker(worker_name(*worker)),
     }
 }
 

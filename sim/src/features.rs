@@ -163,6 +163,8 @@ fn change(task: &mut TaskPlan, change: impl FnOnce(&mut TaskSpec, &mut (u64, u64
 
 /// Of a thousand plans so many have pauses.
 const PAUSED_PER_MILLE: u64 = 400;
+/// And so many have workers drained.
+const DRAINED_PER_MILLE: u64 = 200;
 /// The group that some tasks have.
 const GROUP: &str = "g";
 
@@ -184,6 +186,21 @@ pub fn draw_pauses(seed: u64, tasks: &mut [TaskPlan], calls: &mut Vec<Call>, hea
             1 => PauseOn::Group(GROUP.to_owned()),
             _ => PauseOn::All,
         };
+        let at_ms = draw.between(10, heal_at_ms / 100 * 8 / 10) * 100;
+        let lasts_ms = (draw.between(1, 600) * 100).min(heal_at_ms - at_ms);
+        calls.push(Call { at_ms, what: CallKind::Pause { on, lasts_ms } });
+    }
+    calls.sort_by_key(|call| call.at_ms);
+}
+
+/// Has people drain workers, now and then all of them. All of it is over before the world heals.
+pub fn draw_drains(seed: u64, workers: usize, calls: &mut Vec<Call>, heal_at_ms: u64) {
+    let mut draw = Draw::new(seed, "swarm drains");
+    if !draw.chance(DRAINED_PER_MILLE) {
+        return;
+    }
+    for _ in 0..draw.between(1, 3) {
+        let on = PauseOn::Worker(draw.index(workers));
         let at_ms = draw.between(10, heal_at_ms / 100 * 8 / 10) * 100;
         let lasts_ms = (draw.between(1, 600) * 100).min(heal_at_ms - at_ms);
         calls.push(Call { at_ms, what: CallKind::Pause { on, lasts_ms } });

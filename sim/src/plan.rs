@@ -170,6 +170,8 @@ pub enum PauseOn {
     Group(String),
     /// The task with this place in the plan's list.
     Task(usize),
+    /// The worker with this number, from 0, there or not: it is drained.
+    Worker(usize),
 }
 
 /// Something that goes wrong, and is right again after a while.

@@ -132,6 +132,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     if options.workload.is_none() {
         features::draw_pauses(seed, &mut tasks, &mut calls, heal_at_ms);
         load::balance(&mut tasks, &calls, &mut knobs, &mut shape, options.shape.is_some());
+        features::draw_drains(seed, shape.workers, &mut calls, heal_at_ms);
     }
     let ground = Ground { shape, tasks: &tasks, heal_at_ms };
     let faults = faults::draw_faults(seed, &families, &ground);

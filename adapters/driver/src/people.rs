@@ -53,6 +53,10 @@ pub enum AuditAction {
     Pause,
     /// A pause was lifted.
     Resume,
+    /// A worker was drained.
+    Drain,
+    /// A worker may be given attempts again.
+    Undrain,
     /// A dead letter was discarded.
     Discard,
     /// A manual trigger that was not due yet was cancelled.
@@ -85,7 +89,7 @@ pub enum AuditAction {
 
 impl AuditAction {
     /// Every action.
-    pub const ALL: [AuditAction; 24] = [
+    pub const ALL: [AuditAction; 26] = [
         AuditAction::Create,
         AuditAction::Change,
         AuditAction::Remove,
@@ -96,6 +100,8 @@ impl AuditAction {
         AuditAction::Rerun,
         AuditAction::Pause,
         AuditAction::Resume,
+        AuditAction::Drain,
+        AuditAction::Undrain,
         AuditAction::Discard,
         AuditAction::CancelTrigger,
         AuditAction::Reschedule,
@@ -125,6 +131,8 @@ impl AuditAction {
             AuditAction::Rerun => "rerun",
             AuditAction::Pause => "pause",
             AuditAction::Resume => "resume",
+            AuditAction::Drain => "drain",
+            AuditAction::Undrain => "undrain",
             AuditAction::Discard => "discard",
             AuditAction::CancelTrigger => "cancel_trigger",
             AuditAction::Reschedule => "reschedule",
@@ -206,14 +214,16 @@ pub enum PauseTarget {
     Group(Arc<str>),
     /// The task of this name.
     Task(Arc<str>),
+    /// The worker of this name, there or not: it is drained.
+    Worker(Arc<str>),
 }
 
 impl PauseTarget {
-    /// The name of the group or the task.
+    /// The name of the group, the task, or the worker.
     pub fn name(&self) -> &str {
         match self {
             PauseTarget::All => "",
-            PauseTarget::Group(name) | PauseTarget::Task(name) => name,
+            PauseTarget::Group(name) | PauseTarget::Task(name) | PauseTarget::Worker(name) => name,
         }
     }
 }

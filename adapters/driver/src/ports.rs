@@ -620,7 +620,7 @@ pub trait Catalog: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<PauseSet, StoreError>> + Send;
 
-    /// All pauses: that of all tasks, then groups, then tasks, by name.
+    /// All pauses: that of all tasks, then groups, then tasks, then workers, by name.
     fn pauses(&self) -> impl Future<Output = Result<Vec<PauseView>, StoreError>> + Send;
 
     /// Asks for the manual trigger of a task under this key to be cancelled or to come at another time, unless its time has come: the first

@@ -623,6 +623,7 @@ pub(crate) fn cancel(bytes: &[u8]) -> Result<(InstanceId, Option<Arc<str>>), Mal
 const PAUSE_ALL: u8 = 0;
 const PAUSE_GROUP: u8 = 1;
 const PAUSE_TASK: u8 = 2;
+const PAUSE_WORKER: u8 = 3;
 
 /// A packed pause, or the end of one.
 pub(crate) fn pack_pause(scope: &PauseScope, is_paused: bool) -> Vec<u8> {
@@ -637,6 +638,10 @@ pub(crate) fn pack_pause(scope: &PauseScope, is_paused: bool) -> Vec<u8> {
             out.push(PAUSE_TASK);
             put_number(&mut out, task.0);
         }
+        PauseScope::Worker(worker) => {
+            out.push(PAUSE_WORKER);
+            put_text(&mut out, &worker.0);
+        }
     }
     out
 }
@@ -650,6 +655,7 @@ pub(crate) fn pause(bytes: &[u8]) -> Result<(PauseScope, bool), Malformed> {
         PAUSE_ALL => PauseScope::All,
         PAUSE_GROUP => PauseScope::Group(reader.text()?.into()),
         PAUSE_TASK => PauseScope::Task(TaskId(reader.number()?)),
+        PAUSE_WORKER => PauseScope::Worker(WorkerId(reader.text()?.into())),
         _ => return Err(Malformed("a pause is of an unknown kind")),
     };
     reader.end()?;
@@ -915,7 +921,8 @@ pub(crate) mod tests {
 
         #[test]
         fn a_pause_comes_back_as_it_was(group in any::<String>(), task in any::<u64>(), is_paused in any::<bool>()) {
-            for scope in [PauseScope::All, PauseScope::Group(group.into()), PauseScope::Task(TaskId(task))] {
+            let worker = PauseScope::Worker(WorkerId(group.as_str().into()));
+            for scope in [PauseScope::All, PauseScope::Group(group.into()), PauseScope::Task(TaskId(task)), worker] {
                 prop_assert_eq!(pause(&pack_pause(&scope, is_paused)).unwrap(), (scope, is_paused));
             }
         }

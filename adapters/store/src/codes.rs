@@ -139,6 +139,8 @@ coded!(AuditAction {
     MarkNode = 13,
     Backfill = 14,
     CancelBackfill = 15,
+    Drain = 16,
+    Undrain = 17,
     AddUser = 40,
     ChangeUser = 41,
     SetPassword = 42,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_core::ids::TaskId;
+use punctual_core::ids::{TaskId, WorkerId};
 use punctual_core::inbox::DelayedChange;
 use punctual_core::pause::PauseScope;
 use punctual_driver::ports::{AuditAction, InstanceAction, PauseTarget};
@@ -15,6 +15,7 @@ pub(crate) const fn kind_of(target: &PauseTarget) -> u8 {
         PauseTarget::All => 0,
         PauseTarget::Group(_) => 1,
         PauseTarget::Task(_) => 2,
+        PauseTarget::Worker(_) => 3,
     }
 }
 
@@ -23,7 +24,8 @@ pub(crate) fn target_of(kind: u8, name: Arc<str>) -> PauseTarget {
     match kind {
         0 => PauseTarget::All,
         1 => PauseTarget::Group(name),
-        _ => PauseTarget::Task(name),
+        2 => PauseTarget::Task(name),
+        _ => PauseTarget::Worker(name),
     }
 }
 
@@ -33,14 +35,25 @@ pub(crate) fn scope_of(target: &PauseTarget, task: Option<TaskId>) -> PauseScope
         PauseTarget::All => PauseScope::All,
         PauseTarget::Group(group) => PauseScope::Group(group.clone()),
         PauseTarget::Task(_) => PauseScope::Task(task.unwrap_or_default()),
+        PauseTarget::Worker(worker) => PauseScope::Worker(WorkerId(worker.clone())),
     }
 }
 
 /// What the audit names besides the task.
 pub(crate) fn subject_of(target: &PauseTarget) -> Option<&str> {
     match target {
-        PauseTarget::Group(group) => Some(group),
+        PauseTarget::Group(name) | PauseTarget::Worker(name) => Some(name),
         PauseTarget::All | PauseTarget::Task(_) => None,
+    }
+}
+
+/// What the audit calls a pause of this, or its end.
+pub(crate) const fn audited_pause(target: &PauseTarget, is_paused: bool) -> AuditAction {
+    match (target, is_paused) {
+        (PauseTarget::Worker(_), true) => AuditAction::Drain,
+        (PauseTarget::Worker(_), false) => AuditAction::Undrain,
+        (_, true) => AuditAction::Pause,
+        (_, false) => AuditAction::Resume,
     }
 }
 

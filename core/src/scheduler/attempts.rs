@@ -110,6 +110,7 @@ impl Scheduler {
         worker.handlers = hello.handlers.into_iter().collect();
         worker.traits = hello.traits;
         worker.draining = hello.draining;
+        worker.is_drained = self.pauses.drain(&worker.id);
         worker.lease_until = self.now.monotonic + limits::WORKER_LEASE;
         let mut held: Vec<_> = worker.held.iter().copied().collect();
         held.sort_unstable();

@@ -624,7 +624,7 @@ impl Scheduler {
             instance.partition() != id
         });
         self.ready.retain(|instance| instance.partition() != id);
-        self.pauses.forget(id);
+        self.forget_pauses(id);
         self.throttle.forget(id);
         self.breakers.forget(id);
         self.groups.forget(id);

@@ -1,4 +1,4 @@
-//! Tasks that people have paused.
+//! Tasks that people have paused, and workers that they drain.
 //!
 //! A pause is in the store beside the tasks: it outlives edits, restarts and owners. An owner learns of it with the partition's snapshot,
 //! and of what changes through the inbox; it is in effect with the batch that applies the entry.
@@ -6,13 +6,15 @@
 //! Nothing is looked for when a pause begins. A paused task is met where it would start something: its cursor comes, and it is *parked*; one of
 //! its instances has its turn, and is *held*. So the end of a pause looks at what it has met, and at nothing else. A pause is no downtime:
 //! fire times that came meanwhile are passed by, on record, whatever the misfire policy says.
+//!
+//! A drained worker is like one that says that it drains, by whatever owner: what it runs it may end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::guard;
 use crate::guard::Guard;
-use crate::ids::{InstanceId, PartitionId, TaskId};
+use crate::ids::{InstanceId, PartitionId, TaskId, WorkerId};
 use crate::instance::State;
 use crate::misfire::{self, Run};
 use crate::occurrence::Outcome;
@@ -31,6 +33,7 @@ struct Paused {
     all: bool,
     groups: BTreeSet<Arc<str>>,
     tasks: BTreeSet<TaskId>,
+    workers: BTreeSet<WorkerId>,
     /// Paused tasks whose cursor has come.
     parked: BTreeSet<TaskId>,
     /// Their instances whose turn has come.
@@ -49,18 +52,22 @@ impl Paused {
             (PauseScope::Group(group), false) => _ = self.groups.remove(&group),
             (PauseScope::Task(task), true) => _ = self.tasks.insert(task),
             (PauseScope::Task(task), false) => _ = self.tasks.remove(&task),
+            (PauseScope::Worker(worker), true) => _ = self.workers.insert(worker),
+            (PauseScope::Worker(worker), false) => _ = self.workers.remove(&worker),
         }
     }
 
     fn is_over(&self) -> bool {
-        !self.all && self.groups.is_empty() && self.tasks.is_empty() && self.parked.is_empty() && self.held.is_empty()
+        let Paused { all, groups, tasks, workers, parked, held } = self;
+        !all && groups.is_empty() && tasks.is_empty() && workers.is_empty() && parked.is_empty() && held.is_empty()
     }
 }
 
 impl Pauses {
-    /// Forgets what is known of a partition.
-    pub(super) fn forget(&mut self, partition: PartitionId) {
-        self.0.remove(&partition);
+    /// Whether a worker is drained, as far as any partition has it.
+    pub(super) fn drain(&self, worker: &WorkerId) -> bool {
+        let is_drained = self.0.values().any(|paused| paused.workers.contains(worker));
+        !guard!(Guard::DrainHolds, !is_drained)
     }
 
     /// Whether a task's cursor came while it was paused; from here on it is like any other.
@@ -83,13 +90,36 @@ impl Scheduler {
         probe!("pause.taken_over");
         let paused = self.pauses.0.entry(partition).or_default();
         scopes.into_iter().for_each(|scope| paused.set(scope, true));
+        self.drain_workers();
+    }
+
+    /// Forgets what is paused of a partition.
+    pub(super) fn forget_pauses(&mut self, partition: PartitionId) {
+        self.pauses.0.remove(&partition);
+        self.drain_workers();
+    }
+
+    /// Has each worker drained that somebody drains, and no other.
+    fn drain_workers(&mut self) {
+        for worker in &mut self.workers.list {
+            let is_drained = self.pauses.drain(&worker.id);
+            if worker.is_drained != is_drained {
+                probe!("pause.drained");
+                worker.is_drained = is_drained;
+                self.workers.generation += 1;
+            }
+        }
     }
 
     /// Somebody has made a pause or lifted one, at `at`.
     pub(super) fn pause_changed(&mut self, partition: PartitionId, scope: PauseScope, is_paused: bool, at: Timestamp) {
+        let is_of_worker = matches!(scope, PauseScope::Worker(_));
         self.pauses.0.entry(partition).or_default().set(scope, is_paused);
         if !is_paused {
             self.release_paused(partition, at);
+        }
+        if is_of_worker {
+            self.drain_workers();
         }
     }
 

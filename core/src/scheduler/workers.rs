@@ -37,7 +37,10 @@ pub(super) struct Worker {
     pub(super) connection: Option<ConnectionId>,
     pub(super) slots: usize,
     pub(super) handlers: FxHashSet<Arc<str>>,
+    /// It says so itself.
     pub(super) draining: bool,
+    /// A person has it so.
+    pub(super) is_drained: bool,
     /// What routing goes by.
     pub(super) traits: WorkerTraits,
     /// What it holds by this replica's account, assignments that were not sent yet included.
@@ -69,12 +72,12 @@ impl Worker {
 
     /// Whether it can be given anything at all now. One whose lease is over may still have a connection that nobody has found dead yet.
     pub(super) fn is_there(&self, now: Monotonic) -> bool {
-        self.connection.is_some() && !self.draining && self.lease_until > now && self.full_until <= now
+        self.takes_part(now) && self.full_until <= now
     }
 
     /// Whether it has a shard of what is broadcast now, with room for it or without.
     pub(super) fn takes_part(&self, now: Monotonic) -> bool {
-        self.connection.is_some() && !self.draining && self.lease_until > now
+        self.connection.is_some() && !self.draining && !self.is_drained && self.lease_until > now
     }
 
     /// The turn that its next free slot is given by: that of the lowest band that may have it.
@@ -118,6 +121,8 @@ pub struct WorkerView {
     pub is_connected: bool,
     /// Whether it takes nothing more.
     pub is_draining: bool,
+    /// Whether that is because a person drains it.
+    pub is_drained: bool,
     /// What routing goes by.
     pub traits: WorkerTraits,
 }
@@ -136,7 +141,7 @@ impl Candidate for Worker {
     }
 
     fn is_draining(&self) -> bool {
-        self.draining
+        self.draining || self.is_drained
     }
 }
 
@@ -154,7 +159,8 @@ impl Workers {
                     held: worker.held.len(),
                     handlers,
                     is_connected: worker.connection.is_some(),
-                    is_draining: worker.draining,
+                    is_draining: worker.draining || worker.is_drained,
+                    is_drained: worker.is_drained,
                     traits: worker.traits.clone(),
                 }
             })
@@ -178,6 +184,7 @@ impl Workers {
             slots: 0,
             handlers: FxHashSet::default(),
             draining: false,
+            is_drained: false,
             traits: WorkerTraits::default(),
             held: FxHashSet::default(),
             held_of: [0; 3],

@@ -427,6 +427,12 @@ fn paused() -> Result<(), String> {
     ensure(world.starts("a").is_empty() && world.rows("a").len() == 1, "a paused task has started something")
 }
 
+/// One of two workers is drained, and its owner is another one by then.
+fn drained() -> Result<(), String> {
+    let world = crate::pauses::with_a_drained_worker();
+    ensure(world.0.rows("a").len() > 8 && world.1 == 0, "pause.held: a drained worker was given something")
+}
+
 /// A run is cancelled whose node has called a task, and the owner of that is another one by then.
 fn call_taken_over() -> Result<(), String> {
     let (world, called) = crate::calls::cancelled_after_a_takeover();
@@ -434,7 +440,7 @@ fn call_taken_over() -> Result<(), String> {
     ensure(called == 1, "call.complete: a node has called twice")
 }
 
-const SCENARIOS: [(Guard, Scenario); 28] = [
+const SCENARIOS: [(Guard, Scenario); 29] = [
     (Guard::FenceOnResult, late_result),
     (Guard::FenceOnProgress, late_return),
     (Guard::SpeakAfterCommit, speech_before_commit),
@@ -462,6 +468,7 @@ const SCENARIOS: [(Guard, Scenario); 28] = [
     (Guard::EndedNodesKnown, diamond_taken_over),
     (Guard::BandsTakeTurns, mixed_bands),
     (Guard::PauseHolds, paused),
+    (Guard::DrainHolds, drained),
     (Guard::CallsKnown, call_taken_over),
 ];
 

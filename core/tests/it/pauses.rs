@@ -6,8 +6,8 @@ use punctual_core::definition::{MisfireAction, Sharding, TaskDefinition, Trigger
 use punctual_core::instance::{Cause, Origin, State};
 use punctual_core::occurrence::Outcome;
 use punctual_core::protocol::End;
-use punctual_core::routing::{Routing, Strategy};
-use punctual_core::time::Millis;
+use punctual_core::routing::{Nobody, Routing, Strategy};
+use punctual_core::time::{Millis, Timestamp};
 use punctual_sim::tabletop::{PauseTarget, Run, World, every, minutely, task};
 
 const SECOND: u64 = 1_000;
@@ -44,6 +44,70 @@ fn resuming_is_not_a_misfire() {
     let rows = world.rows("a");
     assert_eq!((rows.len(), rows[2].origin), (3, Origin::Schedule));
     assert_eq!(rows[2].fire_time.since(rows[1].fire_time), Millis::from_secs(15), "the rate keeps its beat");
+    world.assert_sound();
+}
+
+fn drain(world: &mut World, is_drained: bool) {
+    world.set_pause(&PauseTarget::Worker(Arc::from("w1")), is_drained);
+}
+
+/// How many attempts the first worker was given since.
+fn given_since(world: &World, since: Timestamp) -> usize {
+    let transitions = world.rows("a").into_iter().flat_map(|row| &row.transitions);
+    let given = transitions.filter(|transition| transition.to == State::Dispatched && transition.at > since);
+    given.filter(|transition| transition.worker.as_ref().is_some_and(|worker| &*worker.0 == "w1")).count()
+}
+
+/// A world of two workers, of which one is drained, its owner another one since, and it comes back itself; and how much it was given since.
+pub(crate) fn with_a_drained_worker() -> (World, usize) {
+    let mut world = World::settled(2);
+    world.define(task("a", every(2)));
+    world.script("a", &[Run { takes: 1_500, ..Run::default() }]);
+    world.run(10 * SECOND);
+    drain(&mut world, true);
+    world.run(2 * SECOND);
+    let since = world.now().wall;
+    world.run(4 * SECOND);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(20 * SECOND);
+    world.crash_worker(0);
+    world.start_worker(0);
+    world.run(10 * SECOND);
+    let given = given_since(&world, since);
+    (world, given)
+}
+
+#[test]
+fn a_drained_worker_ends_what_it_has_and_is_given_nothing_more() {
+    let mut world = World::settled(1);
+    world.define(task("a", Trigger::Manual));
+    world.script("a", &[Run { takes: 5_000, ..Run::default() }]);
+    world.trigger("a", None);
+    world.run(SECOND);
+    drain(&mut world, true);
+    world.run(SECOND);
+    world.trigger("a", None);
+    world.run(20 * SECOND);
+    assert_eq!(world.states("a"), [State::Succeeded, State::Created], "what ran may end");
+    let why: Vec<_> = world.scheduler().waiting_for().iter().filter_map(|waiting| waiting.nobody).collect();
+    assert_eq!(why, [Nobody::Draining]);
+    assert!(world.scheduler().workers().iter().all(|worker| worker.is_drained && worker.is_draining));
+    drain(&mut world, false);
+    world.run(10 * SECOND);
+    assert_eq!(world.states("a"), vec![State::Succeeded; 2], "it goes on by itself");
+    world.assert_sound();
+}
+
+#[test]
+fn a_worker_is_drained_over_takeovers_and_lives_of_its_own() {
+    let (mut world, given) = with_a_drained_worker();
+    assert_eq!(given, 0);
+    assert!(world.rows("a").len() > 8, "the other one has them");
+    let since = world.now().wall;
+    drain(&mut world, false);
+    world.run(20 * SECOND);
+    assert!(given_since(&world, since) > 0);
     world.assert_sound();
 }
 

@@ -136,6 +136,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::GroupLimit), &["group.held"]).known(11),
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
     row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
+    row(Core(Guard::DrainHolds), &["pause.held"]),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

@@ -315,6 +315,7 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
             let is_same = match (target, scope) {
                 (PauseTarget::All, PauseScope::All) => true,
                 (PauseTarget::Group(group), PauseScope::Group(own)) => group == own,
+                (PauseTarget::Worker(name), PauseScope::Worker(own)) => *name == own.0,
                 (PauseTarget::Task(name), PauseScope::Task(task)) => is_named(*task, name),
                 _ => false,
             };

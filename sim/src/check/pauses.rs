@@ -1,4 +1,4 @@
-//! `pause.held`: nothing of a paused task starts.
+//! `pause.held`: nothing of a paused task starts, and nothing on a drained worker.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::check::facts::{EntryKind, Facts};
 use crate::check::{Case, Verdict};
 
 /// Where a pause is in effect, from behind the batch that applied it until its end is written, no instance of a task that it holds is
-/// dispatched, and none is made for a fire time of its trigger. Fire times are put on record as passed by in a pause only for a task that
+/// dispatched, none is made for a fire time of its trigger, and none is given to a worker that it drains. Fire times are put on record as passed by in a pause only for a task that
 /// was paused at some time.
 ///
 /// A batch that changes the task itself is not judged: the edit may have taken the task out of its group. A task that was removed is not
@@ -44,6 +44,16 @@ pub(super) fn held(facts: &Facts<'_>) -> Verdict {
             judge(row, place, "fired");
         }
     }
+    for dispatch in &facts.dispatches {
+        let (partition, place) = (dispatch.instance.partition(), facts.versions[dispatch.version].commit);
+        let Some(scope) = dispatch.worker.map(|worker| PauseScope::Worker(worker.clone())) else { continue };
+        if let Some(applied) = pauses.of_scope(facts, partition, &scope, place) {
+            let (drained, record) = (facts.commits[applied].record, facts.commits[place].record);
+            let id = dispatch.instance;
+            let witness = || format!("instance {id} was given to a drained worker (record {record}; drained by record {drained})");
+            case.violated_unless_undone(was_undone, witness);
+        }
+    }
     case.verdict()
 }
 
@@ -67,20 +77,23 @@ impl<'a> Pauses<'a> {
 
     /// The commit by which a pause that holds the task was in effect when this commit was made.
     fn in_effect(&self, facts: &Facts<'_>, partition: PartitionId, task: TaskId, place: usize) -> Option<usize> {
-        let commit = &facts.commits[place];
-        if commit.batch.tasks.iter().any(|write| write.task == task && write.version != facts.version_before(task, place)) {
+        if facts.commits[place].batch.tasks.iter().any(|write| write.task == task && write.version != facts.version_before(task, place)) {
             return None;
         }
         let version = facts.version_before(task, place)?;
         let group = facts.definition(task, version).and_then(|definition| definition.group.clone());
         let scopes = [Some(PauseScope::All), group.map(PauseScope::Group), Some(PauseScope::Task(task))];
-        scopes.into_iter().flatten().find_map(|scope| {
-            let written = self.0.get(&(partition, &scope))?;
-            let known = written.partition_point(|(record, ..)| *record < commit.record);
-            let (record, id, is_paused) = *written[..known].last()?;
-            let applied = facts.applied_by(id, record).filter(|applied| is_paused && *applied < place)?;
-            // The batch that was made when it was applied may be the next one.
-            (commit.record > facts.commits[applied].record).then_some(applied)
-        })
+        scopes.into_iter().flatten().find_map(|scope| self.of_scope(facts, partition, &scope, place))
+    }
+
+    /// The same, of a pause that holds this.
+    fn of_scope(&self, facts: &Facts<'_>, partition: PartitionId, scope: &PauseScope, place: usize) -> Option<usize> {
+        let commit = &facts.commits[place];
+        let written = self.0.get(&(partition, scope))?;
+        let known = written.partition_point(|(record, ..)| *record < commit.record);
+        let (record, id, is_paused) = *written[..known].last()?;
+        let applied = facts.applied_by(id, record).filter(|applied| is_paused && *applied < place)?;
+        // The batch that was made when it was applied may be the next one.
+        (commit.record > facts.commits[applied].record).then_some(applied)
     }
 }

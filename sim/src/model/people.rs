@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId};
+use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, WorkerId};
 use punctual_core::inbox::{DelayedChange, Request, ordinal_of};
 use punctual_core::instance::{InstanceRow, Part, State};
 use punctual_core::pause::PauseScope;
@@ -71,13 +71,14 @@ impl Data {
             PauseTarget::All => PauseScope::All,
             PauseTarget::Group(group) => PauseScope::Group(group.clone()),
             PauseTarget::Task(name) => PauseScope::Task(self.names.get(name).map_or(TaskId(0), |named| named.task)),
+            PauseTarget::Worker(name) => PauseScope::Worker(WorkerId(name.clone())),
         }
     }
 
     /// The pauses that the owner of a partition has to know.
     pub(crate) fn pauses_of(&self, partition: PartitionId) -> Vec<PauseScope> {
         let concerns = |target: &&PauseTarget| match target {
-            PauseTarget::All | PauseTarget::Group(_) => true,
+            PauseTarget::All | PauseTarget::Group(_) | PauseTarget::Worker(_) => true,
             PauseTarget::Task(name) => self.partition_of(name) == partition,
         };
         self.people.pauses.keys().filter(concerns).map(|target| self.scope_of(target)).collect()
@@ -142,7 +143,7 @@ impl Database {
     /// Makes a pause, or lifts it, and tells all owners that it concerns.
     pub fn set_pause(&mut self, at: u64, target: &PauseTarget, is_paused: bool, by: &Actor) -> PauseSet {
         let task = match target {
-            PauseTarget::All => None,
+            PauseTarget::All | PauseTarget::Worker(_) => None,
             PauseTarget::Group(group) => {
                 let newest = self.data().names.values().filter(|named| !named.removed);
                 let mut definitions = newest.filter_map(|named| self.data().definition(named.task, named.version));
@@ -176,8 +177,14 @@ impl Database {
             self.write(at, Write::Submit { partition, by: by.by.clone(), key: None, request, at: now }, Some(what));
             entries.push(entry);
         }
-        let action = if is_paused { AuditAction::Pause } else { AuditAction::Resume };
-        let subject = if let PauseTarget::Group(group) = target { Some(group.clone()) } else { None };
+        let (action, subject) = match (target, is_paused) {
+            (PauseTarget::Worker(name), true) => (AuditAction::Drain, Some(name.clone())),
+            (PauseTarget::Worker(name), false) => (AuditAction::Undrain, Some(name.clone())),
+            (_, is_paused) => {
+                let subject = if let PauseTarget::Group(group) = target { Some(group.clone()) } else { None };
+                (if is_paused { AuditAction::Pause } else { AuditAction::Resume }, subject)
+            }
+        };
         self.audited(at, by, action, task, None, subject);
         PauseSet::Accepted { entries }
     }

@@ -15,7 +15,7 @@ use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Actor, InstanceAction, PauseTarget, Rerunning, Submitted, TriggerChanged, Wake};
 use serde_json::json;
 
-use crate::calls::answer_of;
+use crate::calls::{answer_of, worker_name};
 use crate::check::{self, Judgement, Verdict};
 use crate::history::{Answer, Ask, Left, Recorder, What, Who};
 use crate::model::{Database, DatabaseConfig};
@@ -380,7 +380,7 @@ impl World {
     /// What a worker says that holds nothing and has received nothing.
     pub fn hello_of(&self, worker: usize) -> Hello {
         Hello {
-            worker: WorkerId(Arc::from(format!("w{}", worker + 1))),
+            worker: WorkerId(worker_name(worker)),
             life: WorkerLife(self.workers[worker].life),
             slots: self.workers[worker].slots,
             traits: Default::default(),

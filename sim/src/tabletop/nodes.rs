@@ -10,6 +10,7 @@ use punctual_core::time::Monotonic;
 use punctual_core::worker::{self, WorkerNode};
 
 use crate::behaviour::HANDLERS;
+use crate::calls::worker_name;
 use crate::history::{What, Who};
 use crate::tabletop::handlers::Running;
 use crate::tabletop::links::Side;
@@ -165,7 +166,7 @@ impl World {
         node.drained = false;
         let life = node.life;
         let config = worker::Config {
-            worker: WorkerId(Arc::from(format!("w{}", worker + 1))),
+            worker: WorkerId(worker_name(worker)),
             life: WorkerLife(life),
             slots: node.slots,
             handlers: match self.play {

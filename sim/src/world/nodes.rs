@@ -15,6 +15,7 @@ use punctual_driver::ports::Observer;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::behaviour::HANDLERS;
+use crate::calls::worker_name;
 use crate::history::{Left, What, Who};
 use crate::world::env::{Env, NodeClock, WakeUps, lock};
 use crate::world::handlers::Handlers;
@@ -237,7 +238,7 @@ async fn run_worker(env: Arc<Env>, node: Arc<Node>, index: usize, life: u64) {
     let dialling: Vec<_> = dialling.collect();
     drop(inbox);
     let config = worker::Config {
-        worker: WorkerId(Arc::from(format!("w{}", index + 1))),
+        worker: WorkerId(worker_name(index)),
         life: WorkerLife(life),
         slots: env.plan.shape.slots,
         handlers: HANDLERS.iter().map(|name| Arc::from(*name)).collect(),

@@ -71,8 +71,10 @@ pub(crate) struct WorkerShown {
     /// Attempts that it has.
     held: usize,
     connected: bool,
-    /// Whether it takes nothing more: it was told to stop.
+    /// Whether it takes nothing more: it was told to stop, or is drained.
     draining: bool,
+    /// Whether that is because somebody drains it; who and why is among the pauses.
+    drained: bool,
     handlers: Vec<String>,
     tags: Vec<String>,
     version: Option<String>,
@@ -178,6 +180,7 @@ pub(crate) fn worker(view: &WorkerView) -> WorkerShown {
         held: view.held,
         connected: view.is_connected,
         draining: view.is_draining,
+        drained: view.is_drained,
         handlers: view.handlers.iter().map(|handler| handler.to_string()).collect(),
         tags: view.traits.tags.iter().map(|tag| tag.to_string()).collect(),
         version: view.traits.version.as_ref().map(|version| version.as_str().to_owned()),

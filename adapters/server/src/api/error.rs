@@ -73,6 +73,8 @@ pub(crate) enum ApiError {
     NoSuchBackfill { id: String },
     #[error("no task has the group {group:?}; a task's `group` field gives it one")]
     NoSuchGroup { group: String },
+    #[error("no worker {worker:?} is connected, and none that was holds anything; `punctual status` lists them")]
+    NoSuchWorker { worker: String },
     #[error("the task {task:?} was never triggered under the key {key:?}, or it is no longer remembered")]
     NoSuchTrigger { task: String, key: String },
     #[error("instance {id} has begun, and is {state}; cancel it, or wait for its end")]
@@ -205,6 +207,7 @@ impl ApiError {
             ApiError::BackfillRuns { .. } | ApiError::BackfillOutdated => "PUN-362",
             ApiError::NoSuchBackfill { .. } => "PUN-363",
             ApiError::NoSuchGroup { .. } => "PUN-317",
+            ApiError::NoSuchWorker { .. } => "PUN-470",
             ApiError::NoSuchTrigger { .. } => "PUN-318",
             ApiError::HasBegun { .. } => "PUN-319",
             ApiError::Payload { .. } => "PUN-342",
@@ -264,6 +267,7 @@ impl ApiError {
             | ApiError::NoSuchNode { .. }
             | ApiError::NoSuchBackfill { .. }
             | ApiError::NoSuchGroup { .. }
+            | ApiError::NoSuchWorker { .. }
             | ApiError::NoSuchVersion { .. }
             | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
             ApiError::Unexpected { .. } | ApiError::SourceChanged => StatusCode::PRECONDITION_FAILED,

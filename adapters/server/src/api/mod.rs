@@ -355,6 +355,18 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Everywhere(Operator),
             post_with(pauses::resume_all::<S, C>, named("resumeAll", "Lifts the pause of everything")),
         )
+        .api(
+            Method::POST,
+            "/api/v1/workers/{worker}/drain",
+            Everywhere(Operator),
+            post_with(pauses::drain::<S, C>, named("drainWorker", "Gives a worker nothing more")),
+        )
+        .api(
+            Method::POST,
+            "/api/v1/workers/{worker}/undrain",
+            Everywhere(Operator),
+            post_with(pauses::undrain::<S, C>, named("undrainWorker", "Gives a drained worker attempts again")),
+        )
         .api(Method::GET, "/api/v1/pauses", Somewhere(Viewer), get_with(pauses::list::<S, C>, named("listPauses", "All pauses")))
         .api(
             Method::GET,

@@ -1,4 +1,4 @@
-//! Pauses: of a task, of a group, of everything.
+//! Pauses: of a task, of a group, of everything; and drained workers.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use punctual_driver::ports::{Catalog, Clock, PauseSet, PauseTarget, PauseView};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::cluster::own_status;
 use super::extract::{Asker, Body, Client, Named};
 use super::openapi::Done;
 use super::reruns::Reason;
@@ -35,6 +36,9 @@ struct Target {
     /// A task.
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<String>,
+    /// A worker, which is drained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
 }
 
 /// A pause.
@@ -67,8 +71,8 @@ pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Ask
     let mut pauses = Vec::new();
     for pause in api.store.pauses().await? {
         let is_seen = match &pause.target {
-            // It holds everybody's.
-            PauseTarget::All => true,
+            // They hold everybody's.
+            PauseTarget::All | PauseTarget::Worker(_) => true,
             PauseTarget::Group(group) => sight.group(Some(group)),
             PauseTarget::Task(task) => sight.task(task).await?,
         };
@@ -80,7 +84,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Ask
 }
 
 macro_rules! handlers {
-    ($($all:ident, $group:ident, $task:ident: $is_paused:literal;)*) => { $(
+    ($($all:ident, $group:ident, $task:ident, $worker:ident: $is_paused:literal;)*) => { $(
         pub(crate) async fn $all<S: Catalog, C: Clock>(
             State(api): State<Api<S, C>>,
             client: Client,
@@ -106,11 +110,24 @@ macro_rules! handlers {
         ) -> Result<Done<PauseSaid>, ApiError> {
             set(&api, PauseTarget::Task(Arc::from(name)), $is_paused, reason, client).await
         }
+
+        pub(crate) async fn $worker<S: Catalog, C: Clock>(
+            State(api): State<Api<S, C>>,
+            Named(worker): Named,
+            client: Client,
+            Body(reason): Body<Reason>,
+        ) -> Result<Done<PauseSaid>, ApiError> {
+            // One that has gone for good can be let go. Where nobody can be asked who is there, the name is believed.
+            if $is_paused && own_status(&api).await.is_some_and(|own| own.workers.iter().all(|view| *view.worker.0 != *worker)) {
+                return Err(ApiError::NoSuchWorker { worker });
+            }
+            set(&api, PauseTarget::Worker(Arc::from(worker)), $is_paused, reason, client).await
+        }
     )* };
 }
 handlers! {
-    pause_all, pause_group, pause_task: true;
-    resume_all, resume_group, resume_task: false;
+    pause_all, pause_group, pause_task, drain: true;
+    resume_all, resume_group, resume_task, undrain: false;
 }
 
 /// Answers once all owners hold it, or let go; where that can't be told in time, `in_effect` is null.
@@ -158,6 +175,7 @@ pub(crate) fn of_task(pauses: &[PauseView], name: &str, group: Option<&str>) -> 
         PauseTarget::All => true,
         PauseTarget::Group(paused) => Some(&**paused) == group,
         PauseTarget::Task(paused) => &**paused == name,
+        PauseTarget::Worker(_) => false,
     };
     pauses.iter().filter(|pause| holds(&pause.target)).map(view).collect()
 }
@@ -173,10 +191,11 @@ pub(crate) fn view(pause: &PauseView) -> PauseShown {
 }
 
 fn target_of(target: &PauseTarget) -> Target {
-    let none = Target { all: None, group: None, task: None };
+    let none = Target { all: None, group: None, task: None, worker: None };
     match target {
         PauseTarget::All => Target { all: Some(true), ..none },
         PauseTarget::Group(group) => Target { group: Some(group.to_string()), ..none },
         PauseTarget::Task(task) => Target { task: Some(task.to_string()), ..none },
+        PauseTarget::Worker(worker) => Target { worker: Some(worker.to_string()), ..none },
     }
 }

@@ -82,6 +82,8 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("POST", "/api/v1/groups/{group}/pause", A(Role::Operator)),
     ("POST", "/api/v1/groups/{group}/resume", A(Role::Operator)),
     ("POST", "/api/v1/pause", A(Role::Operator)),
+    ("POST", "/api/v1/workers/{worker}/drain", A(Role::Operator)),
+    ("POST", "/api/v1/workers/{worker}/undrain", A(Role::Operator)),
     ("POST", "/api/v1/resume", A(Role::Operator)),
     ("POST", "/api/v1/dead-letters/replay", A(Role::Operator)),
     ("POST", "/api/v1/dead-letters/discard", A(Role::Operator)),

@@ -124,6 +124,10 @@ commands! {
     Pause(operator::PauseArgs),
     /// Let a task, a group of tasks, or everything go on. Fire times that came in the pause are not made up for.
     Resume(operator::ResumeArgs),
+    /// Give a worker nothing more, until it is undrained. What it runs goes on.
+    Drain(operator::DrainArgs),
+    /// Give a drained worker attempts again.
+    Undrain(operator::UndrainArgs),
     /// List dead letters, run them again, or discard them.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     DeadLetters(operator::DeadLettersArgs),

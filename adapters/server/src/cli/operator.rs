@@ -1,4 +1,4 @@
-//! The commands of those who put things right: kill, skip, rerun, pause, resume, dead-letters, audit.
+//! The commands of those who put things right: kill, skip, rerun, pause, resume, drain, undrain, dead-letters, audit.
 
 use punctual_core::instance::State;
 use serde_json::{Value, json};
@@ -150,6 +150,61 @@ impl Target {
             (_, Some(true)) => format!("{name} is {done}"),
             _ => format!("{name} is {done} as soon as all owners have heard of it"),
         })
+    }
+}
+
+/// Which worker, and why.
+#[derive(clap::Args, Debug)]
+struct OneWorker {
+    /// The worker's name
+    worker: String,
+    /// Why, for the record
+    #[arg(long, alias = "why")]
+    reason: Option<String>,
+}
+
+impl OneWorker {
+    async fn set(&self, is_drained: bool, api: &ApiArgs) -> Printed {
+        let (verb, follow) = if is_drained { ("drain", "; what it runs goes on, see `punctual status`") } else { ("undrain", "") };
+        let body = json!({ "by": user(), "reason": self.reason });
+        let answer = Client::new(api).post(&["workers", &self.worker, verb], None, &body).await?;
+        if api.json {
+            return Ok(pretty(&answer));
+        }
+        let (name, state) = (text(&Value::from(self.worker.as_str())), if is_drained { "drained" } else { "not drained" });
+        Ok(match (answer["changed"].as_bool(), answer["in_effect"].as_bool()) {
+            (Some(false), _) => format!("{name} was {state} before"),
+            (_, Some(true)) => format!("{name} is {state}{follow}"),
+            _ => format!("{name} is {state} as soon as all owners have heard of it"),
+        })
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    worker: OneWorker,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl DrainArgs {
+    async fn ask(&self) -> Printed {
+        self.worker.set(true, &self.api).await
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct UndrainArgs {
+    #[command(flatten)]
+    worker: OneWorker,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl UndrainArgs {
+    async fn ask(&self) -> Printed {
+        self.worker.set(false, &self.api).await
     }
 }
 
@@ -380,4 +435,4 @@ macro_rules! commands {
         }
     })* };
 }
-commands!(KillArgs, RerunArgs, PauseArgs, ResumeArgs, ListArgs, ReplayArgs, DiscardArgs, AuditArgs);
+commands!(KillArgs, RerunArgs, PauseArgs, ResumeArgs, DrainArgs, UndrainArgs, ListArgs, ReplayArgs, DiscardArgs, AuditArgs);

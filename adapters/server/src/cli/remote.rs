@@ -396,13 +396,26 @@ fn changed(answer: &Value, what: &str, as_json: bool) -> String {
 
 /// A pause in a sentence.
 pub(super) fn paused_line(pause: &Value) -> String {
+    if pause["worker"].is_string() {
+        return format!(
+            "drained    {}, since {} by {}{}",
+            text(&pause["worker"]),
+            text(&pause["since"]),
+            text(&pause["by"]),
+            reason(pause)
+        );
+    }
     let what = match (pause["task"].as_str(), pause["group"].as_str()) {
         (Some(_), _) => format!("task {}", text(&pause["task"])),
         (None, Some(_)) => format!("group {}", text(&pause["group"])),
         (None, None) => "everything".to_owned(),
     };
-    let reason = pause["reason"].as_str().map(|_| format!(": {}", text(&pause["reason"]))).unwrap_or_default();
-    format!("paused     {what}, since {} by {}{reason}", text(&pause["since"]), text(&pause["by"]))
+    format!("paused     {what}, since {} by {}{}", text(&pause["since"]), text(&pause["by"]), reason(pause))
+}
+
+/// Why, behind a colon, where somebody said why.
+fn reason(pause: &Value) -> String {
+    pause["reason"].as_str().map(|_| format!(": {}", text(&pause["reason"]))).unwrap_or_default()
 }
 
 macro_rules! commands {

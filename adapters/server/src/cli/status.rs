@@ -43,10 +43,12 @@ impl StatusArgs {
         }
         let mut workers = table(["WORKER", "SLOTS", "HELD", "STATE", "VERSION", "HANDLERS", "TAGS"]);
         for worker in rows("workers") {
-            let state = match (worker["connected"].as_bool(), worker["draining"].as_bool()) {
-                (Some(true), Some(true)) => "draining",
-                (Some(true), _) => "connected",
-                _ => "not connected",
+            let is = |field: &str| worker[field].as_bool() == Some(true);
+            let state = match (is("connected"), is("drained"), is("draining")) {
+                (true, true, _) => "drained",
+                (true, false, true) => "draining",
+                (true, false, false) => "connected",
+                (false, ..) => "not connected",
             };
             let [id, slots, held, version] = ["id", "slots", "held", "version"].map(|field| text(&worker[field]));
             workers.add_row([id, slots, held, state.to_owned(), version, words(&worker["handlers"]), words(&worker["tags"])]);

@@ -243,6 +243,7 @@ async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Vie
             PauseTarget::All => (w.everything, "all", None),
             PauseTarget::Group(group) => (w.fact_group, "group", Some(super::form::address("/tasks", &[("group", group)]))),
             PauseTarget::Task(task) => (w.task, "task", Some(format!("/tasks/{}", segment(task)))),
+            PauseTarget::Worker(_) => (w.worker, "worker", Some("/workers".to_owned())),
         };
         let (by, why) = (pause.actor.by.clone(), pause.actor.why.clone());
         PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why }
@@ -271,6 +272,7 @@ async fn do_set_pause<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form
     let (path, shown): (Vec<&str>, String) = match fields.get("kind") {
         Some("task") => (vec!["tasks", name, verb], name.to_owned()),
         Some("group") => (vec!["groups", name, verb], format!("{} {name}", w.fact_group)),
+        Some("worker") => (vec!["workers", name, if is_paused { "drain" } else { "undrain" }], name.to_owned()),
         _ => (vec![verb], w.everything.to_owned()),
     };
     let group = match fields.get("kind") {
@@ -279,12 +281,21 @@ async fn do_set_pause<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form
         _ => None,
     };
     viewer.require(Role::Operator, group.as_deref())?;
+    let (page, asked, verb) = match fields.get("kind") {
+        Some("worker") => ("/workers", w.ask_drain, w.drain),
+        _ => ("/pauses", w.ask_pause, w.pause),
+    };
     if is_paused && !fields.has("confirmed") {
-        return Ok(confirm(viewer, fields, &w.ask_pause.replace("{}", &shown), w.pause, "/pauses"));
+        return Ok(confirm(viewer, fields, &asked.replace("{}", &shown), verb, page));
     }
     console.post(viewer, &path, reason(fields)).await?;
-    let told = if is_paused { w.done_paused } else { w.done_resumed };
-    Ok(viewer.go("/pauses", true, &told.replace("{}", &shown)))
+    let told = match (fields.get("kind"), is_paused) {
+        (Some("worker"), true) => w.done_drained,
+        (Some("worker"), false) => w.done_undrained,
+        (_, true) => w.done_paused,
+        (_, false) => w.done_resumed,
+    };
+    Ok(viewer.go(page, true, &told.replace("{}", &shown)))
 }
 
 /// A write by a person.

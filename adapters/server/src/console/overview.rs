@@ -140,6 +140,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
             PauseTarget::All => w.concern_paused_all.to_owned(),
             PauseTarget::Group(group) => w.concern_paused_group.replace("{}", group),
             PauseTarget::Task(task) => w.concern_paused_task.replace("{}", task),
+            PauseTarget::Worker(worker) => w.concern_drained.replace("{}", worker),
         };
         let detail = match &pause.actor.why {
             Some(why) => format!("{}: {why}", pause.actor.by),
@@ -147,6 +148,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
         };
         let address = match &pause.target {
             PauseTarget::Task(task) => format!("/tasks/{}", segment(task)),
+            PauseTarget::Worker(_) => "/workers".to_owned(),
             _ => "/pauses".to_owned(),
         };
         add("warn", what, detail, address, Some(pause.since));

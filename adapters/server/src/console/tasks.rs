@@ -121,6 +121,7 @@ pub(super) fn is_paused(pauses: &[PauseView], name: &str, group: Option<&str>) -
         PauseTarget::All => true,
         PauseTarget::Group(paused) => Some(&**paused) == group,
         PauseTarget::Task(paused) => &**paused == name,
+        PauseTarget::Worker(_) => false,
     })
 }
 
@@ -470,7 +471,7 @@ fn held(pauses: &[PauseView], name: &str, group: Option<&str>, w: &Words) -> Vec
         what: match &pause.target {
             PauseTarget::All => w.concern_paused_all.to_owned(),
             PauseTarget::Group(group) => w.concern_paused_group.replace("{}", group),
-            PauseTarget::Task(_) => w.task_is_paused.to_owned(),
+            PauseTarget::Task(_) | PauseTarget::Worker(_) => w.task_is_paused.to_owned(),
         },
         by: pause.actor.by.clone(),
         why: pause.actor.why.clone(),

@@ -163,6 +163,8 @@ pub(super) fn action(action: AuditAction, lang: Lang) -> &'static str {
         AuditAction::Rerun => lang.pick("ran again", "重跑"),
         AuditAction::Pause => lang.pick("paused", "暂停"),
         AuditAction::Resume => lang.pick("resumed", "恢复"),
+        AuditAction::Drain => lang.pick("drained", "排空"),
+        AuditAction::Undrain => lang.pick("ended the draining of", "取消排空"),
         AuditAction::Discard => lang.pick("discarded the dead letter", "丢弃死信"),
         AuditAction::CancelTrigger => lang.pick("cancelled a trigger", "取消触发"),
         AuditAction::Reschedule => lang.pick("changed the time of a trigger", "触发改期"),

@@ -68,6 +68,7 @@ words! {
     ask_discard_selected: "Discard the dead letters that are ticked? Say why, for the record.", "丢弃所选死信？请写明原因以备查。";
     ask_kill: "Kill instance {} at once? Its attempt has no time to clean up.", "立即强制终止实例 {}？运行中的尝试没有时间清理。";
     ask_mark: "Say that node {node} is {state}?", "将节点 {node} 标记为“{state}”？";
+    ask_drain: "Drain {}? It is given nothing more until it is undrained; what it runs goes on.", "排空 {}？取消排空前不再分配新的执行，运行中的会继续。";
     ask_pause: "Pause {}? Nothing of it starts until it is resumed; what runs goes on.", "暂停 {}？恢复前不会启动新的实例，运行中的会继续。";
     ask_remove: "Remove task {}? What runs is ended, and its history stays.", "删除任务 {}？运行中的实例会被终止，历史记录保留。";
     ask_replay: "Run dead letters again ({})?", "重跑死信（{}）？";
@@ -117,6 +118,7 @@ words! {
     concern_paused_all: "Everything is paused", "全部任务已暂停";
     concern_paused_group: "The group {} is paused", "分组 {} 已暂停";
     concern_paused_task: "The task {} is paused", "任务 {} 已暂停";
+    concern_drained: "The worker {} is drained", "执行节点 {} 已排空";
     concern_replica: "Replica {} has been silent", "调度节点 {} 没有响应";
     concern_scheduler: "This replica's scheduler does not answer", "本节点的调度器没有响应";
     concern_store: "The database can't be written: nothing fires for now", "数据库无法写入，暂不触发";
@@ -145,16 +147,21 @@ words! {
     done_killed: "Instance {} is killed.", "已强制终止实例 {}。";
     done_marked: "Node {node} is said to be {state}.", "节点 {node} 已标记为“{state}”。";
     done_more: "There are more.", "还有更多。";
+    done_drained: "Drained: {}.", "已排空：{}。";
     done_paused: "Paused: {}.", "已暂停：{}。";
     done_refused: "{n} refused, such as {first}", "{n} 个被拒绝，例如 {first}";
     done_removed: "Task {} is removed.", "任务 {} 已删除。";
     done_replayed: "{} run again.", "已重跑 {} 封。";
     done_rerun: "Instance {} runs again: this is its new run.", "实例 {} 已重跑，此为新的一轮。";
+    done_undrained: "Not drained any more: {}.", "已取消排空：{}。";
     done_resumed: "Resumed: {}.", "已恢复：{}。";
     done_saved: "Task {} is changed.", "任务 {} 已保存。";
     done_skipped: "Instance {} is left out.", "已跳过实例 {}。";
     done_triggered: "Triggered: {}.", "已触发：{}。";
     done_unchanged: "Nothing was changed: {} is as it was.", "没有变化：{} 保持原样。";
+    drain: "Drain", "排空";
+    drained: "drained", "已排空";
+    undrain: "Undrain", "取消排空";
     draining: "draining", "退出中";
     due: "Due", "到期时间";
     edit: "Edit", "编辑";

@@ -308,6 +308,15 @@ fn each_action_does_what_it_says() {
     dev.done("/pauses/set", &[("kind", "group"), ("name", "billing"), ("verb", "resume")], "Resumed: Group billing");
     assert!(dev.form("/pauses/set", &[("kind", "group"), ("name", "gone"), ("confirmed", "yes")]).body.contains("PUN-317"));
 
+    let worker = dev.get("/api/v1/workers")["workers"][0]["id"].as_str().unwrap().to_owned();
+    let drain = |more: (&str, &str), done: &str| {
+        dev.done("/pauses/set", &[("kind", "worker"), ("name", &worker), more], &format!("{done}: {worker}"))
+    };
+    let (page, _) = drain(("confirmed", "yes"), "Drained");
+    assert_eq!(page, "/workers");
+    assert!(dev.page("/workers").body.contains("Undrain") && dev.page("/pauses").body.contains("a href=\"/workers\""));
+    drain(("verb", "resume"), "Not drained any more");
+
     // Dead letters.
     dev.done("/tasks/fails/trigger", &[], "Triggered");
     let letter = dev.instance_in("fails", "dead_lettered")["id"].as_str().unwrap().to_owned();

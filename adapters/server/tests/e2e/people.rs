@@ -69,6 +69,35 @@ fn a_pause_holds_over_a_restart_and_says_who_and_why() {
     dev.stop();
 }
 
+#[test]
+fn a_drained_worker_is_given_nothing_over_a_restart() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    dev.instance_in("tick", "succeeded");
+    let worker = dev.get("/api/v1/workers")["workers"][0]["id"].as_str().unwrap().to_owned();
+    let drained = dev.cli(&["drain", &worker, "--why", "a new disk"]);
+    let expected = format!("{worker} is drained; what it runs goes on, see `punctual status`");
+    assert_eq!((drained.code, drained.stdout.trim()), (Some(0), &*expected), "{}", drained.stderr);
+    assert_eq!(dev.cli(&["drain", &worker]).stdout.trim(), format!("{worker} was drained before"));
+    let status = dev.cli(&["status"]).stdout;
+    assert!(status.contains(&format!("drained    {worker}, since ")) && status.contains(": a new disk"), "{status}");
+    let unknown = dev.cli(&["drain", "nobody"]);
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.stderr.starts_with("PUN-470: no worker"), "{}", unknown.stderr);
+    assert_eq!(dev.cli(&["undrain", "nobody"]).stdout.trim(), "nobody was not drained before");
+    dev.stop();
+    let dev = folder.dev();
+    assert_eq!(dev.get("/api/v1/workers")["workers"][0]["drained"], true);
+    assert_eq!(dev.post("/api/v1/tasks/hand/trigger", None, &json!({})).json()["instance"]["state"], "created");
+    eventually("what waits says why", || (dev.get("/api/v1/cluster")["waiting"][0]["nobody"] == "draining").then_some(()));
+    assert_eq!(dev.cli(&["undrain", &worker]).stdout.trim(), format!("{worker} is not drained"));
+    dev.instance_in("hand", "succeeded");
+    let audit = dev.get("/api/v1/audit?limit=1000");
+    let told = audit["audit"].as_array().unwrap().iter().filter(|row| row["subject"] == *worker);
+    assert_eq!(told.map(|row| row["action"].clone()).collect::<Vec<_>>(), ["undrain", "drain"]);
+    dev.stop();
+}
+
 /// C363, C364: listed and replayable, once however often that is asked.
 #[test]
 fn dead_letters_are_listed_replayed_and_discarded() {

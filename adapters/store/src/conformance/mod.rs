@@ -153,6 +153,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!(@cases $factory, $block_on, people {
             a_pause_is_told_to_owners_now_and_to_come
             groups_and_everything_are_paused
+            workers_are_drained
             a_pause_outlives_edits_and_removals
             dead_letters_are_listed_until_they_are_settled
             what_people_write_is_on_record

@@ -87,6 +87,27 @@ pub async fn groups_and_everything_are_paused<F: Factory>(factory: &F) {
     assert!(matches!(set(&store, &group, false, 2).await, PauseSet::Accepted { .. }));
 }
 
+/// All owners are concerned by a drained worker, of which no store knows whether it is there; and the audit says whom.
+pub async fn workers_are_drained<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let target = PauseTarget::Worker("w1".into());
+    let PauseSet::Accepted { entries } = set(&store, &target, true, 1).await else { panic!("it is drained") };
+    let page = store.read_inbox(all_partitions(), InboxId(0), 100).await.expect("a page");
+    let scope = PauseScope::Worker(punctual_core::ids::WorkerId("w1".into()));
+    for entry in page.entries.iter().filter(|entry| entries.contains(&entry.id)) {
+        assert_eq!(entry.request, Request::PauseChanged { scope: scope.clone(), is_paused: true });
+    }
+    assert_eq!(entries.len(), usize::from(PARTITIONS));
+    for partition in all_partitions() {
+        assert_eq!(scopes(&store, partition).await, [scope.clone()]);
+    }
+    assert_eq!(set(&store, &target, true, 2).await, PauseSet::Unchanged);
+    assert!(matches!(set(&store, &target, false, 3).await, PauseSet::Accepted { .. }));
+    let audit = store.audit(AuditFilter { limit: 10, ..AuditFilter::default() }).await.expect("the audit");
+    let told: Vec<_> = audit.iter().map(|view| (view.action, view.subject.as_deref())).collect();
+    assert_eq!(told, [(AuditAction::Undrain, Some("w1")), (AuditAction::Drain, Some("w1"))]);
+}
+
 /// It is beside the task.
 pub async fn a_pause_outlives_edits_and_removals<F: Factory>(factory: &F) {
     let store = open(factory).await;

@@ -112,7 +112,7 @@ pub(crate) async fn set_pause(
 ) -> Result<PauseSet, Failure> {
     let (kind, name) = (pauses::kind_of(target), literal(target.name().as_bytes()));
     let look = match target {
-        PauseTarget::All => "SELECT 1".to_owned(),
+        PauseTarget::All | PauseTarget::Worker(_) => "SELECT 1".to_owned(),
         PauseTarget::Group(_) => format!("SELECT 1 FROM tasks FORCE INDEX (tasks_by_label) WHERE label = {name} LIMIT 1"),
         PauseTarget::Task(_) => format!("SELECT id, `partition`, removed FROM tasks WHERE name = {name}"),
     };
@@ -130,7 +130,7 @@ pub(crate) async fn set_pause(
             Some((TaskId(row.try_get(0)?), PartitionId(row.try_get(1)?)))
         }
         (PauseTarget::Task(_), None) => return Ok(PauseSet::NoSuchTask),
-        (PauseTarget::All | PauseTarget::Group(_), _) => None,
+        (PauseTarget::All | PauseTarget::Group(_) | PauseTarget::Worker(_), _) => None,
     };
     if there.rows.is_empty() != is_paused {
         return Ok(PauseSet::Unchanged);
@@ -150,7 +150,7 @@ pub(crate) async fn set_pause(
     let body = codec::pack_pause(&scope_of(target, task_id), is_paused);
     let concerned = task.map_or((0..partitions).collect(), |(_, partition)| vec![partition.0]);
     let sql = "INSERT INTO inbox (`partition`, made_at, made_by, kind, task, body) VALUES ";
-    let action = if is_paused { AuditAction::Pause } else { AuditAction::Resume };
+    let action = pauses::audited_pause(target, is_paused);
     let subject = pauses::subject_of(target);
     script.extend(audit_sql([Audit { actor: by, action, task: task_id, instance: None, subject }], now_sql));
     // Whoever has the turn is alone: what comes behind this is its own.

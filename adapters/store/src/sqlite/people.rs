@@ -127,7 +127,7 @@ pub(crate) fn set_pause(
         let place = |row: &Row<'_>| Ok((TaskId(unsigned(row, 0)?), PartitionId(row.get(1)?), row.get::<_, bool>(2)?));
         let mut task = None;
         match target {
-            PauseTarget::All => {}
+            PauseTarget::All | PauseTarget::Worker(_) => {}
             PauseTarget::Group(group) if is_paused => {
                 let mut labelled = connection
                     .prepare_cached("SELECT 1 FROM tasks INDEXED BY tasks_by_label WHERE label = ?1 AND label IS NOT NULL LIMIT 1")?;
@@ -174,7 +174,7 @@ pub(crate) fn set_pause(
             let id = entry.insert(params![partition, now.0, &*by.by, KIND_PAUSE, task_id.map(|id| id.0.cast_signed()), body])?;
             entries.push(InboxId(id.cast_unsigned()));
         }
-        let action = if is_paused { AuditAction::Pause } else { AuditAction::Resume };
+        let action = pauses::audited_pause(target, is_paused);
         let subject = pauses::subject_of(target);
         put_audit(connection, now, &Audit { actor: by, action, task: task_id, instance: None, subject })?;
         Ok(PauseSet::Accepted { entries })
