@@ -75,6 +75,11 @@ impl Workflow {
         &self.graph
     }
 
+    /// What all nodes run.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<TaskDefinition>> {
+        self.nodes.iter()
+    }
+
     /// What a node runs.
     pub fn node(&self, node: NodeIndex) -> &Arc<TaskDefinition> {
         &self.nodes[node.place()]

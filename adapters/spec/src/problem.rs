@@ -95,6 +95,8 @@ codes! {
     ChainCycle = "PUN-152",
     /// More tasks would fire after one than may.
     ChainFan = "PUN-153",
+    /// What a node hands to the task that it calls is not as that one's schema says.
+    CallPayload = "PUN-154",
     /// Two nodes of a workflow have the same name.
     NodeDuplicate = "PUN-160",
     /// A workflow has no node of this name.

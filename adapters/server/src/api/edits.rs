@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::extract::{Asked, Asker, Client, Document, IfMatch, Named, NamedVersion, check_characters};
 use super::openapi::Tagged;
+use super::handed::check_handed;
 use super::reruns::Reason;
 use super::tasks::{checked_limit, find};
 use super::{Api, ApiError, fires, views};
@@ -83,6 +84,7 @@ pub(crate) async fn put<S: Catalog, C: Clock>(
         return Err(ApiError::BadRequest { field: "name", problem });
     }
     super::sources::may_edit(&api, &identity, std::slice::from_ref(&document), &[]).await?;
+    check_handed(&api, std::slice::from_ref(&document)).await?;
     let definition = document.definition.clone();
     let shown = serde_json::from_str(&document.document).ok();
     let edit = TaskEdit { source: source(&how)?, name: name.as_str().into(), document: Some(document), expected, take_over: how.take_over };

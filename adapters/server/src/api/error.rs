@@ -79,6 +79,8 @@ pub(crate) enum ApiError {
     HasBegun { id: InstanceId, state: &'static str },
     #[error("the payload is not as the task's schema says: {problem}")]
     Payload { problem: String },
+    #[error("a node of {task:?} calls {called:?} with a payload that is not as that task's schema says: {problem}")]
+    Handed { task: String, called: String, problem: String },
     #[error(
         "the payload was written for version {written_for} of the task, and version {version} is in force, whose schema differs: {changes}"
     )]
@@ -208,6 +210,7 @@ impl ApiError {
             ApiError::NoSuchTrigger { .. } => "PUN-318",
             ApiError::HasBegun { .. } => "PUN-319",
             ApiError::Payload { .. } => "PUN-342",
+            ApiError::Handed { .. } => "PUN-154",
             ApiError::OlderSchema { .. } => "PUN-343",
             ApiError::Unexpected { .. } | ApiError::SourceChanged => "PUN-440",
             ApiError::OwnedBy { .. } => "PUN-441",
@@ -271,7 +274,7 @@ impl ApiError {
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
+            ApiError::BadRequest { .. } | ApiError::Handed { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
                 StatusCode::BAD_REQUEST
             }
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

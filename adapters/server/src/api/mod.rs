@@ -12,6 +12,7 @@ mod error;
 mod events;
 pub(crate) mod extract;
 mod fires;
+mod handed;
 mod instances;
 pub(crate) mod listener;
 mod nodes;

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::extract::{Asker, Body, Client, Known, Named, check_characters, text_of};
 use super::openapi::{Tagged, header_parameter};
+use super::handed::check_handed;
 use super::reruns::Reason;
 use super::rules::{group_of, may_on_task};
 use super::{Api, ApiError, BY_CHARACTERS_MAX};
@@ -128,6 +129,7 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     if !identity.may(Role::Editor, None) {
         may_apply(&api, &identity, &source, &documents).await?;
     }
+    check_handed(&api, &documents).await?;
     let expected = match expected {
         IfRevision::Any => None,
         IfRevision::Exactly(revision) => Some(revision),
