@@ -24,7 +24,7 @@ use crate::codes::{self, Wrong};
 use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
-use crate::payload::PayloadSchema;
+use crate::payload::{self, PayloadSchema};
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
     self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger,
@@ -98,6 +98,7 @@ impl TaskSpec {
                 group: self.group.as_deref().map(|group| zones.shared_text(group)),
                 workflow,
                 calls: None,
+                takes: self.payload_schema.as_ref().map(payload::takes),
             }),
             _ => Err(check.findings),
         }

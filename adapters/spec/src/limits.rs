@@ -44,6 +44,8 @@ pub const SCHEMA_PATTERN_STATES_MAX: usize = 20_000;
 pub const CHECK_STEPS_MAX: u64 = 2_000_000;
 /// Most steps of a check whose problems are told with their places: each of them may be a problem, and all are gathered.
 pub const CHECK_STEPS_TOLD: u64 = 100_000;
+/// Most steps of a check when a node calls a task: the scheduler waits for it.
+pub const CHECK_STEPS_CALL: u64 = 100_000;
 /// Steps that anybody may wait for.
 pub const CHECK_STEPS_QUICK: u64 = 50_000;
 /// Schemas of payloads that are kept to check the next payload with.

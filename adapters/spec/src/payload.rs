@@ -3,8 +3,10 @@
 mod cost;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use jsonschema::{PatternOptions, Validator};
+use punctual_core::definition::{PayloadRule, Takes};
 use serde_json::Value;
 
 use self::cost::Graph;
@@ -56,17 +58,21 @@ impl PayloadSchema {
     ///
     /// What does not fit, and where in the payload; or that it would take too much to find out.
     pub fn check(&self, payload: Option<&str>) -> Result<(), String> {
-        let Some(text) = payload else { return self.check_value(&Value::Null) };
+        self.check_within(payload, limits::CHECK_STEPS_MAX)
+    }
+
+    fn check_within(&self, payload: Option<&str>, most: u64) -> Result<(), String> {
+        let Some(text) = payload else { return self.check_value(&Value::Null, most) };
         let as_text = Value::from(text);
         match serde_json::from_str(text) {
-            Ok(value) => self.check_value(&value).or_else(|problem| self.check_value(&as_text).map_err(|_| problem)),
-            Err(_) => self.check_value(&as_text),
+            Ok(value) => self.check_value(&value, most).or_else(|problem| self.check_value(&as_text, most).map_err(|_| problem)),
+            Err(_) => self.check_value(&as_text, most),
         }
     }
 
-    fn check_value(&self, value: &Value) -> Result<(), String> {
-        let Some(steps) = self.graph.steps(value, limits::CHECK_STEPS_MAX) else {
-            let (most, depth) = (limits::CHECK_STEPS_MAX, limits::SCHEMA_DEPTH_MAX);
+    fn check_value(&self, value: &Value, most: u64) -> Result<(), String> {
+        let Some(steps) = self.graph.steps(value, most) else {
+            let depth = limits::SCHEMA_DEPTH_MAX;
             return Err(format!(
                 "it would take more than {most} steps to check it, or go more than {depth} schemas deep; make the payload smaller, or the schema simpler"
             ));
@@ -93,6 +99,34 @@ impl PayloadSchema {
             further => Err(format!("{told}; and {further} more")),
         }
     }
+}
+
+/// The schema as a scheduler follows it: made when the first node calls the task.
+#[derive(Debug)]
+struct Lazy {
+    text: String,
+    schema: OnceLock<Result<PayloadSchema, String>>,
+}
+
+impl PayloadRule for Lazy {
+    fn problem(&self, payload: Option<&str>) -> Option<String> {
+        let made = || {
+            let schema = serde_json::from_str(&self.text).map_err(|error| error.to_string())?;
+            PayloadSchema::new(&schema).map_err(|problem| format!("the schema can't be followed any more: {problem}"))
+        };
+        // All other tasks wait meanwhile.
+        let checked = self.schema.get_or_init(made).as_ref().map(|schema| schema.check_within(payload, limits::CHECK_STEPS_CALL));
+        checked.map_or_else(|problem| Some(problem.clone()), Result::err)
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A schema as a rule for what nodes of other tasks hand over.
+pub(crate) fn takes(schema: &Value) -> Takes {
+    Takes(Arc::new(Lazy { text: schema.to_string(), schema: OnceLock::new() }))
 }
 
 fn cut(text: String) -> String {
@@ -180,6 +214,18 @@ mod tests {
         assert!(PayloadSchema::new(&json!("text")).is_err());
         assert!(PayloadSchema::new(&json!({ "$ref": "https://example.com/schema.json" })).is_err(), "nothing is fetched");
         assert!(PayloadSchema::new(&json!({ "pattern": "(" })).is_err());
+    }
+
+    #[test]
+    fn a_rule_is_made_once_and_equal_ones_are_equal() {
+        let schema = json!({ "type": "object", "required": ["id"] });
+        let rule = takes(&schema);
+        assert_eq!((rule.0.problem(Some(r#"{"id":1}"#)), rule == takes(&schema), rule == takes(&json!(true))), (None, true, false));
+        assert!(rule.0.problem(None).is_some_and(|problem| problem.contains("null")));
+        // Shorter than for whoever triggers, who holds up nobody else.
+        let numbers = json!({ "type": "array", "items": { "enum": (0..500).collect::<Vec<_>>() } });
+        let payload = Value::from(vec![499; 1_000]).to_string();
+        assert!(takes(&numbers).0.problem(Some(&payload)).is_some_and(|problem| problem.contains("more than 100000 steps")));
     }
 
     /// A chain of so many parts, each of which says `times` times what the next one says.

@@ -68,7 +68,12 @@ impl Scheduler {
             Some(_) if !guard!(Guard::ChainsEnd, hops <= limits::CHAIN_HOPS_MAX) => {
                 Some(format!("{} tasks fire or call each other before it, and no more may", limits::CHAIN_HOPS_MAX))
             }
-            Some(_) => None,
+            Some(known) => {
+                let definition = &known.definition;
+                let payload = payload.as_deref().or(definition.payload.as_deref());
+                let problem = definition.takes.as_ref().and_then(|takes| takes.0.problem(payload));
+                problem.map(|problem| format!("PUN-154: the payload is not as the task's schema says: {problem}"))
+            }
         };
         let Some(task) = task.filter(|_| why.is_none()) else {
             probe!("call.impossible");

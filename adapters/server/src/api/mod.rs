@@ -18,6 +18,7 @@ pub(crate) mod listener;
 mod nodes;
 mod openapi;
 mod pauses;
+mod places;
 mod reruns;
 pub(crate) mod rules;
 pub(crate) mod sight;
