@@ -111,6 +111,10 @@ pub(crate) enum ApiError {
     TooManyTries { wait: Duration },
     #[error("this takes {}", describe_needed(*.role, .group.as_deref()))]
     Forbidden { role: Role, group: Option<Arc<str>> },
+    #[error("the address asks for {name:?}, which there is not{}", describe_queries(.nearest.as_deref(), .all))]
+    UnknownQuery { name: String, nearest: Option<String>, all: String },
+    #[error("it would change, replace or remove what you do not see; take other names, or a source of your own")]
+    OutOfReach,
     #[error("the request does not show that it comes from a page of this server; open the page again, and repeat it there")]
     Forged,
     #[error("the token is unknown, has expired or was revoked; make a new one with `punctual tokens create`")]
@@ -147,6 +151,15 @@ pub(crate) enum ApiError {
 const CHAINS_TOLD_MAX: usize = 20;
 /// Most characters of one of them: a ring may have any length.
 const CHAIN_CHARS_MAX: usize = 1_000;
+
+/// What an address may ask for.
+fn describe_queries(nearest: Option<&str>, all: &str) -> String {
+    match (nearest, all) {
+        (_, "") => "; nothing may stand behind the question mark here".to_owned(),
+        (Some(nearest), all) => format!("; did you mean `{nearest}`? There are {all}"),
+        (None, all) => format!("; there are {all}"),
+    }
+}
 
 /// Which role something takes, and where.
 fn describe_needed(role: Role, group: Option<&str>) -> String {
@@ -223,6 +236,8 @@ impl ApiError {
             ApiError::WrongPassword => "PUN-404",
             ApiError::TooManyTries { .. } => "PUN-405",
             ApiError::Forbidden { .. } => "PUN-406",
+            ApiError::OutOfReach => "PUN-445",
+            ApiError::UnknownQuery { .. } => "PUN-446",
             ApiError::Forged => "PUN-407",
             ApiError::NoSuchTokenShown => "PUN-408",
             ApiError::LinkOver => "PUN-409",
@@ -254,7 +269,7 @@ impl ApiError {
             ApiError::Oidc(OidcError::NoRole) => StatusCode::FORBIDDEN,
             ApiError::Oidc(OidcError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
             ApiError::Oidc(_) => StatusCode::BAD_REQUEST,
-            ApiError::Forbidden { .. } | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
+            ApiError::Forbidden { .. } | ApiError::OutOfReach | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
             ApiError::LinkOver => StatusCode::GONE,
             ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
             ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
@@ -274,7 +289,7 @@ impl ApiError {
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::Handed { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
+            ApiError::BadRequest { .. } | ApiError::UnknownQuery { .. } | ApiError::Handed { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
                 StatusCode::BAD_REQUEST
             }
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

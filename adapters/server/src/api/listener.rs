@@ -137,6 +137,8 @@ enum Stream {
     /// The two ends agree on keys.
     Agreeing(Box<Accept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
+    /// They have not agreed.
+    Failed,
 }
 
 /// What bytes are read from and written to.
@@ -147,13 +149,19 @@ impl Stream {
     /// Waits until both ends have agreed.
     fn agreed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut dyn Bytes>> {
         if let Stream::Agreeing(accept) = self {
-            let stream = ready!(Pin::new(&mut **accept).poll(context))?;
-            *self = Stream::Tls(Box::new(stream));
+            match ready!(Pin::new(&mut **accept).poll(context)) {
+                Ok(stream) => *self = Stream::Tls(Box::new(stream)),
+                Err(error) => {
+                    // It may not be asked again, and whoever serves the connection flushes it once more.
+                    *self = Stream::Failed;
+                    return Poll::Ready(Err(error));
+                }
+            }
         }
         Poll::Ready(match self {
             Stream::Plain(stream) => Ok(stream),
             Stream::Tls(stream) => Ok(&mut **stream),
-            Stream::Agreeing(_) => Err(io::ErrorKind::NotConnected.into()),
+            Stream::Agreeing(_) | Stream::Failed => Err(io::ErrorKind::NotConnected.into()),
         })
     }
 }
@@ -203,5 +211,30 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(ready!(self.stream.agreed(context))?).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// However often a byte comes.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_comes_byte_by_byte_has_so_long_as_a_whole() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, None, Router::new()));
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let mut sent = 0;
+        // Each comes long before a connection counts as idle.
+        while sent < 100 && slow.write_all(b"x").await.is_ok() {
+            sent += 1;
+            sleep(IDLE_TIME_MAX / 4).await;
+        }
+        assert!(sent < 20, "{sent} bytes");
+        serving.abort();
     }
 }

@@ -243,7 +243,8 @@ pub(super) async fn find<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str
 
 async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id: &str) -> Answer {
     let (w, lang, store) = (viewer.words(), viewer.lang, &console.api.store);
-    let view = find(console, id).await?;
+    let mut view = find(console, id).await?;
+    api::veil::instances(&console.api, &viewer.identity, std::slice::from_mut(&mut view)).await?;
     let outputs = store.outputs(view.row.id).await?;
     let instance = &view.row;
     let versions = store.task(view.task_name.clone()).await?.map(|(_, versions)| versions).unwrap_or_default();
