@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use jsonschema::{PatternOptions, Validator};
 use punctual_core::definition::{PayloadRule, Takes};
+use punctual_core::text;
 use serde_json::Value;
 
 use self::cost::Graph;
@@ -14,8 +15,8 @@ use crate::limits;
 
 /// Problems with a payload that are told at once.
 const TOLD_MAX: usize = 5;
-/// Most characters of one of them: it may quote the payload.
-const TOLD_CHARS_MAX: usize = 300;
+/// Most bytes of one of them: it may quote the payload.
+const TOLD_BYTES_MAX: usize = 300;
 
 /// A JSON Schema that payloads are checked against. Nothing is fetched for it: it refers to nothing outside itself. What a check takes is bounded,
 /// by the schema and for each payload.
@@ -130,10 +131,7 @@ pub(crate) fn takes(schema: &Value) -> Takes {
 }
 
 fn cut(text: String) -> String {
-    match text.char_indices().nth(TOLD_CHARS_MAX) {
-        Some((end, _)) => format!("{} ...", &text[..end]),
-        None => text,
-    }
+    text::cut(text, TOLD_BYTES_MAX)
 }
 
 /// What has changed from one schema to the next, in words. `None`: they are the same. A task that has none takes any payload.

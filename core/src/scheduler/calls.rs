@@ -23,6 +23,7 @@ use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::attempts::joined;
 use crate::scheduler::requests::{Asked, by_whom};
+use crate::text::cut;
 
 impl Scheduler {
     /// A node has its turn: makes the call, unless its task is paused; then it waits for the end of that. False: it calls nobody.
@@ -151,9 +152,8 @@ impl Scheduler {
         if let Some(why) = why.filter(|_| state != State::Succeeded) {
             words.push_str(": ");
             words.push_str(why);
-            words.truncate(words.floor_char_boundary(limits::DETAIL_BYTES_MAX));
         }
-        let words = Some(Arc::from(words));
+        let words = Some(Arc::from(cut(words, limits::DETAIL_BYTES_MAX)));
         match (state, live.cancel.take()) {
             (State::Succeeded, _) => {
                 live.row.result = result;

@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
 use punctual_core::ids::{InboxId, InstanceId, Version};
+use punctual_core::text::cut;
 use punctual_driver::ports::StoreError;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -149,8 +150,8 @@ pub(crate) enum ApiError {
 
 /// Most problems of chains that are told at once.
 const CHAINS_TOLD_MAX: usize = 20;
-/// Most characters of one of them: a ring may have any length.
-const CHAIN_CHARS_MAX: usize = 1_000;
+/// Most bytes of one of them: a ring may have any length.
+const CHAIN_BYTES_MAX: usize = 1_000;
 
 /// What an address may ask for.
 fn describe_queries(nearest: Option<&str>, all: &str) -> String {
@@ -171,13 +172,7 @@ fn describe_needed(role: Role, group: Option<&str>) -> String {
 
 /// What is wrong with how tasks would follow one another, a line for each problem, with its code.
 pub(crate) fn describe_chains(problems: &[ChainProblem]) -> String {
-    let told = problems.iter().take(CHAINS_TOLD_MAX).map(|problem| {
-        let text = problem.to_string();
-        match text.char_indices().nth(CHAIN_CHARS_MAX) {
-            Some((end, _)) => format!("{} ...", &text[..end]),
-            None => text,
-        }
-    });
+    let told = problems.iter().take(CHAINS_TOLD_MAX).map(|problem| cut(problem.to_string(), CHAIN_BYTES_MAX));
     let mut lines: Vec<String> = told.collect();
     if problems.len() > CHAINS_TOLD_MAX {
         lines.push(format!("and {} more", problems.len() - CHAINS_TOLD_MAX));
@@ -368,7 +363,7 @@ mod tests {
         let told = ApiError::Chains(vec![missing("x"), ring.clone()]).to_string();
         let lines: Vec<_> = told.lines().collect();
         assert!(lines[0].starts_with("the task `b` is to fire after `x`"), "{told}");
-        assert!(lines[1].starts_with("PUN-152: ") && lines[1].ends_with(" ...") && lines[1].len() < 1_010, "{told}");
+        assert!(lines[1].starts_with("PUN-152: ") && lines[1].ends_with('…') && lines[1].len() < 1_010, "{told}");
         assert_eq!(ApiError::Chains(vec![ring]).code(), "PUN-152");
         let told = describe_chains(&vec![missing("x"); 25]);
         assert_eq!((told.lines().count(), told.lines().last()), (21, Some("and 5 more")));

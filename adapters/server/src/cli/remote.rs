@@ -204,7 +204,7 @@ fn instances(instances: &[Value]) -> String {
 
 /// As much of a text as a column has room for.
 fn cut(text: &str) -> String {
-    text.chars().take(60).collect()
+    punctual_core::text::cut_to_width(text, 60)
 }
 
 /// Which part an instance is: `2 of 5, eu` for a shard or an item, counted from 1; `all 5` for what was divided into them, `7 nodes` for a

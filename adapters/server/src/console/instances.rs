@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use punctual_core::batch::Output;
 use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
+use punctual_core::text::cut_to_width;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView};
 use punctual_spec::spec::TaskSpec;
@@ -60,7 +61,7 @@ pub(super) fn row(view: &InstanceView, lang: Lang) -> Row {
     let row = &view.row;
     let last = row.transitions.last();
     let detail = match last.and_then(|last| last.detail.as_deref()) {
-        Some(detail) => detail.lines().next().unwrap_or_default().chars().take(140).collect(),
+        Some(detail) => cut_to_width(detail.lines().next().unwrap_or_default(), 140),
         None if row.state == InstanceState::Succeeded => String::new(),
         None => last.map_or("", |last| terms::cause(last.cause, lang)).to_owned(),
     };
