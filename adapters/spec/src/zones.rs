@@ -335,6 +335,19 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_is_made_once_and_few_are_kept() {
+        let zones = Zones::bundled();
+        let schema = |number: usize| serde_json::json!({ "minimum": number });
+        let first = zones.payload_schema(&schema(0)).unwrap();
+        assert!(Arc::ptr_eq(&first, &zones.payload_schema(&schema(0)).unwrap()));
+        assert!(zones.payload_schema(&serde_json::json!({ "type": "whole" })).is_err());
+        for number in 1..3 * KEPT_SCHEMAS_MAX {
+            zones.payload_schema(&schema(number)).unwrap();
+            assert!(zones.schemas.lock().unwrap().len() <= KEPT_SCHEMAS_MAX);
+        }
+    }
+
+    #[test]
     fn links_are_zones_and_case_is_exact() {
         let zones = Zones::load();
         for name in ["UTC", "Europe/Berlin", "US/Eastern", "Asia/Calcutta", "Etc/GMT+5", "EST5EDT"] {

@@ -23,7 +23,7 @@ use super::extract::{Asked, Asker, Body, Client, Known, Named};
 use super::openapi::{Done, Tagged};
 use super::reruns::Reason;
 use super::sight::Sight;
-use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, views};
+use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, fires, views};
 use crate::identity::Role;
 
 /// A page of something of a task.
@@ -155,6 +155,8 @@ pub(crate) struct TaskDetail {
     versions: Vec<views::VersionShown>,
     /// Missed fire times that still wait to be made up for, of a task that spaces them.
     catching_up: Option<CatchingUp>,
+    /// What is odd about when it fires next; null: nothing.
+    warning: Option<String>,
 }
 
 /// Missed fire times that still wait to be made up for.
@@ -175,6 +177,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
         task: views::task(&view, &api.store.pauses().await?, &api.zones),
         versions: versions.iter().map(views::version).collect(),
         catching_up: catching_up(&api, &view).await?,
+        warning: fires::warning(&view, &api.zones, api.clock.now().wall),
     };
     Ok(Tagged { is_known: known.is(&tag), tag, body: Json(detail) })
 }

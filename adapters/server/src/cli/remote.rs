@@ -149,6 +149,9 @@ impl TasksArgs {
             shown += &format!("{}\n", paused_line(pause));
         }
         shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
+        if let Some(warning) = task["warning"].as_str() {
+            shown += &format!("! {}\n", text(&Value::from(warning)));
+        }
         if let Some(left) = task["catching_up"]["left"].as_u64() {
             let last = text(&task["catching_up"]["last_begins_at"]);
             shown += &format!("made up for {left} more missed fire times, the last one begins at {last}\n");
