@@ -29,7 +29,8 @@ mod tests {
 
     #[test]
     fn a_text_fits_its_place_and_says_where_it_did_not() {
-        for (text, width, expected) in [("naïve", 5, "naïve"), ("naïve", 4, "naï…"), ("naïve", 1, "…"), ("naïve", 0, ""), ("", 3, "")] {
+        for (text, width, expected) in [("naïve", 5, "naïve"), ("naïve", 4, "naï…"), ("naïve", 1, "…"), ("naïve", 0, ""), ("", 3, "")]
+        {
             assert_eq!(cut_to_width(text, width), expected);
         }
     }

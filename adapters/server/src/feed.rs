@@ -188,7 +188,8 @@ async fn print<S: Catalog>(store: Arc<S>, console: Printer, mut news: mpsc::Rece
                         other => break next = other.ok(),
                     }
                 }
-                let (name, count) = (names.of(task).await, if tasks == 1 { "1 task was".to_owned() } else { format!("{tasks} tasks were") });
+                let (name, count) =
+                    (names.of(task).await, if tasks == 1 { "1 task was".to_owned() } else { format!("{tasks} tasks were") });
                 text.push_str(&format!(
                     "! {count} fired by a clock that was far ahead, and will not fire before it has come there again: {name:?} not until {until}. \
                      See \"A clock that was wrong\" in docs/operating.md\n"

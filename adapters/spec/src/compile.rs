@@ -460,7 +460,8 @@ impl Check {
         }
         match PayloadSchema::new(schema) {
             Err(problem) => {
-                let help = "write a JSON Schema that refers to nothing outside itself, and of moderate size; docs/task-file.md says what is taken";
+                let help =
+                    "write a JSON Schema that refers to nothing outside itself, and of moderate size; docs/task-file.md says what is taken";
                 self.refuse(Code::PayloadSchema, &["payload_schema"], problem, help);
             }
             Ok(compiled) => {

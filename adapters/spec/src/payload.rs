@@ -255,7 +255,9 @@ mod tests {
 
     #[test]
     fn what_would_never_end_or_go_too_deep_is_refused() {
-        for evil in [json!({ "$ref": "#" }), json!({ "$defs": { "a": { "anyOf": [{ "$ref": "#/$defs/a" }] } }, "items": { "$ref": "#/$defs/a" } })] {
+        for evil in
+            [json!({ "$ref": "#" }), json!({ "$defs": { "a": { "anyOf": [{ "$ref": "#/$defs/a" }] } }, "items": { "$ref": "#/$defs/a" } })]
+        {
             let problem = PayloadSchema::new(&evil).unwrap_err();
             assert!(problem.contains("refers to itself without going deeper"), "{problem}");
         }

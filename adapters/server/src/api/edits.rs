@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::extract::{Asked, Asker, Client, Document, IfMatch, Named, NamedVersion, check_characters};
-use super::openapi::Tagged;
 use super::handed::check_handed;
+use super::openapi::Tagged;
 use super::reruns::Reason;
 use super::tasks::{checked_limit, find};
 use super::{Api, ApiError, fires, veil, views};

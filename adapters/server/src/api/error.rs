@@ -264,7 +264,9 @@ impl ApiError {
             ApiError::Oidc(OidcError::NoRole) => StatusCode::FORBIDDEN,
             ApiError::Oidc(OidcError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
             ApiError::Oidc(_) => StatusCode::BAD_REQUEST,
-            ApiError::Forbidden { .. } | ApiError::OutOfReach | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
+            ApiError::Forbidden { .. } | ApiError::OutOfReach | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => {
+                StatusCode::FORBIDDEN
+            }
             ApiError::LinkOver => StatusCode::GONE,
             ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
             ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
@@ -284,9 +286,12 @@ impl ApiError {
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::UnknownQuery { .. } | ApiError::Handed { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            ApiError::BadRequest { .. }
+            | ApiError::UnknownQuery { .. }
+            | ApiError::Handed { .. }
+            | ApiError::Chains(_)
+            | ApiError::BackfillRange { .. }
+            | ApiError::NoTimetable { .. } => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::NoWorkflow { .. } | ApiError::NodeStands { .. } | ApiError::RunHasEnded { .. } | ApiError::RerunRefused { .. } => {
                 StatusCode::CONFLICT

@@ -253,8 +253,15 @@ mod tests {
         let warned = |trigger: &str, ahead_h: i64, removed: bool| {
             let document = format!(r#"{{"name":"a","trigger":{trigger},"command":{{"shell":"x"}}}}"#);
             let next_fire = Some(Timestamp(now.0 + ahead_h * 3_600_000));
-            let view =
-                TaskView { task: TaskId(1), name: "a".into(), version: Version(1), document: document.into(), removed, next_fire, source: "s".into() };
+            let view = TaskView {
+                task: TaskId(1),
+                name: "a".into(),
+                version: Version(1),
+                document: document.into(),
+                removed,
+                next_fire,
+                source: "s".into(),
+            };
             warning(&view, &zones, now)
         };
         let hourly = r#"{"cron":"0 * * * *"}"#;

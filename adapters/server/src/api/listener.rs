@@ -79,7 +79,10 @@ async fn serve_one(connection: Connection, address: SocketAddr, place: Place, ro
         let answer = router.clone().oneshot(request.map(Body::new));
         async move { answer.await.map(|response: Response| response.map(|body| Answer { body, _asked: asked })) }
     });
-    let serving = http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).serve_connection(TokioIo::new(connection), answer);
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .serve_connection(TokioIo::new(connection), answer);
     tokio::select! {
         biased;
         () = place.given_up() => {}

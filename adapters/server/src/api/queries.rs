@@ -26,7 +26,8 @@ pub(crate) struct Queries(Arc<FxHashMap<String, Vec<String>>>);
 impl Queries {
     /// Those of a document.
     pub(crate) fn of(document: &OpenApi) -> Self {
-        let undescribed = UNDESCRIBED.iter().map(|(route, names)| ((*route).to_owned(), names.iter().map(|name| (*name).to_owned()).collect()));
+        let undescribed =
+            UNDESCRIBED.iter().map(|(route, names)| ((*route).to_owned(), names.iter().map(|name| (*name).to_owned()).collect()));
         let mut queries: FxHashMap<String, Vec<String>> = undescribed.collect();
         for (path, item) in document.paths.iter().flat_map(|paths| &paths.paths) {
             let ReferenceOr::Item(PathItem { get, put, post, delete, patch, .. }) = item else { continue };

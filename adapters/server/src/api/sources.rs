@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::extract::{Asker, Body, Client, Known, Named, check_characters, text_of};
-use super::openapi::{Tagged, header_parameter};
 use super::handed::check_handed;
+use super::openapi::{Tagged, header_parameter};
 use super::reruns::Reason;
 use super::rules::{group_of, may_on_task};
 use super::{Api, ApiError, BY_CHARACTERS_MAX, veil};

@@ -15,7 +15,11 @@ use crate::identity::{Identity, Role};
 const HIDDEN: &str = "a task that you do not see";
 
 /// Leaves out whose end or call made an instance fire, where that is none of theirs.
-pub(crate) async fn instances<S: Catalog, C: Clock>(api: &Api<S, C>, identity: &Identity, views: &mut [InstanceView]) -> Result<(), ApiError> {
+pub(crate) async fn instances<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    views: &mut [InstanceView],
+) -> Result<(), ApiError> {
     let mut sight = Sight::new(api, identity, Role::Viewer);
     if sight.is_whole() {
         return Ok(());

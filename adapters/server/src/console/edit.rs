@@ -136,7 +136,11 @@ async fn foreign_source<S: Catalog, C: Clock>(
 ) -> Result<Option<String>, ConsoleError> {
     let task = console.api.store.task_now(Arc::from(name)).await?;
     let is_seen = |document: &str| viewer.identity.may(Role::Viewer, group_in(document).as_deref());
-    Ok(task.filter(|task| is_seen(&task.document)).map(|task| task.source).filter(|source| !is_console_source(source)).map(|source| source.to_string()))
+    Ok(task
+        .filter(|task| is_seen(&task.document))
+        .map(|task| task.source)
+        .filter(|source| !is_console_source(source))
+        .map(|source| source.to_string()))
 }
 
 fn page(

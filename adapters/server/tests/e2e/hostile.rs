@@ -82,9 +82,7 @@ tasks:
 ",
     );
     let dev = folder.dev();
-    let run = |payload: Value| {
-        json!({ "name": "w", "trigger": "manual", "nodes": [{ "name": "c", "task": "sub", "payload": payload.to_string() }] })
-    };
+    let run = |payload: Value| json!({ "name": "w", "trigger": "manual", "nodes": [{ "name": "c", "task": "sub", "payload": payload.to_string() }] });
     let refused = put(&dev, "w", &run(json!({ "id2": 1 })));
     refused.check_refusal(400, "PUN-154");
     assert!(refused.body.contains("sub") && refused.body.contains("id"), "{}", refused.body);

@@ -321,9 +321,10 @@ impl Walk<'_> {
             let others = if known.is_none() { &schema.others[..] } else { &[] };
             self.take(1)
                 && known.into_iter().chain(others).all(|place| self.value(*place, value, depth + 1))
-                && schema.patterned.iter().all(|(states, place)| {
-                    self.take(1 + text_steps(name.len() as u64, *states)) && self.value(*place, value, depth + 1)
-                })
+                && schema
+                    .patterned
+                    .iter()
+                    .all(|(states, place)| self.take(1 + text_steps(name.len() as u64, *states)) && self.value(*place, value, depth + 1))
                 && schema.names.is_none_or(|place| self.value(place, &Value::from(name.as_str()), depth + 1))
         })
     }

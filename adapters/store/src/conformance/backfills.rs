@@ -130,8 +130,15 @@ pub async fn so_many_backfills_of_a_task_are_remembered<F: Factory>(factory: &F)
     let mut owner = Owner::of_all(&store).await;
     let made = tasks_in_force(&store, &mut owner, &["one", "two"]).await;
     let (id, kept) = (|number: usize| InboxId(1_000 + number as u64), limits::BACKFILLS_KEPT_MAX);
-    let row = |number: usize, (task, partition): (TaskId, PartitionId), state: BackfillState| {
-        BackfillRow { id: id(number), partition, at: START, by: "me".into(), plan: plan(task, &[number as i64]).into(), state, made: 1, ended: 1 }
+    let row = |number: usize, (task, partition): (TaskId, PartitionId), state: BackfillState| BackfillRow {
+        id: id(number),
+        partition,
+        at: START,
+        by: "me".into(),
+        plan: plan(task, &[number as i64]).into(),
+        state,
+        made: 1,
+        ended: 1,
     };
     let write = |row: BackfillRow| BackfillWrite { row, is_new: true };
     let mut batch = owner.batch();

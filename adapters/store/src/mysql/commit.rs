@@ -540,8 +540,7 @@ impl Writer<'_> {
             values.bytes(&codec::pack_backfill(&row.plan));
         });
         script.put_all(Expected::Any, inserts);
-        let mut tasks: Vec<u64> =
-            self.batch.backfills.iter().filter(|write| write.is_new).map(|write| write.row.plan.task.0).collect();
+        let mut tasks: Vec<u64> = self.batch.backfills.iter().filter(|write| write.is_new).map(|write| write.row.plan.task.0).collect();
         tasks.sort_unstable();
         tasks.dedup();
         for task in tasks {

@@ -28,7 +28,9 @@ impl Database {
         match &error {
             // SQLite keeps to itself what the system has said.
             rusqlite::Error::SqliteFailure(failure, _) if failure.extended_code == SQLITE_IOERR_WRITE => {
-                let reason = format!("{reason}: the file could not be written, for a limit of file sizes (`ulimit -f`), a quota, or a disk that fails");
+                let reason = format!(
+                    "{reason}: the file could not be written, for a limit of file sizes (`ulimit -f`), a quota, or a disk that fails"
+                );
                 StoreError::Other { database, reason }
             }
             rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
