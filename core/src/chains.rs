@@ -66,7 +66,7 @@ impl ChainProblem {
             ChainProblem::NoSuchTask(_) | ChainProblem::NothingToCall(_) => "PUN-151",
             ChainProblem::Cycle { .. } => "PUN-152",
             ChainProblem::TooMany { .. } => "PUN-153",
-            ChainProblem::Spreads { .. } => "PUN-154",
+            ChainProblem::Spreads { .. } => "PUN-155",
         }
     }
 }
@@ -96,7 +96,7 @@ impl fmt::Display for ChainProblem {
             ),
             ChainProblem::Spreads { task, firings } => write!(
                 f,
-                "PUN-154: each time that `{task}` fires, {firings} firings of other tasks could follow; at most {} may. Let fewer tasks call \
+                "PUN-155: each time that `{task}` fires, {firings} firings of other tasks could follow; at most {} may. Let fewer tasks call \
                  several others or fire after several others, one behind the other",
                 limits::FOLLOWING_FIRINGS_MAX
             ),

@@ -3,6 +3,7 @@
 //! Descriptions, owners and the like live in the stored document, not here. What a handler does is not the core's business either: it
 //! passes the handler's configuration on to the worker unread.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::backoff::BackoffPolicy;
@@ -49,6 +50,26 @@ pub struct TaskDefinition {
     pub workflow: Option<Arc<Workflow>>,
     /// For a node: the task that it calls, by its name. It is run as an instance of that, and nobody is given its handler.
     pub calls: Option<Arc<str>>,
+    /// What it takes for a payload from a node of another task; `None`: anything. Whoever triggers it by hand is told at once, and not here.
+    pub takes: Option<Takes>,
+}
+
+/// A rule for payloads that is none of core's business: a schema. It answers the same for the same payload, soon, and looks at nothing else.
+#[derive(Clone, Debug)]
+pub struct Takes(pub Arc<dyn PayloadRule>);
+
+/// Says what is wrong with payloads.
+pub trait PayloadRule: fmt::Debug + Send + Sync {
+    /// What is wrong with this one; `None`: nothing.
+    fn problem(&self, payload: Option<&str>) -> Option<String>;
+    /// The rule as it is written: the same text is the same rule.
+    fn text(&self) -> &str;
+}
+
+impl PartialEq for Takes {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text() == other.0.text()
+    }
 }
 
 /// The nodes of a workflow: how they hang together, and what each of them runs.
@@ -73,6 +94,11 @@ impl Workflow {
     /// How the nodes hang together.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// What all nodes run.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<TaskDefinition>> {
+        self.nodes.iter()
     }
 
     /// What a node runs.
@@ -101,6 +127,7 @@ impl TaskDefinition {
             group: None,
             workflow: None,
             calls: None,
+            takes: None,
         }
     }
 

@@ -29,6 +29,7 @@ pub mod ready_queue;
 pub mod retry;
 pub mod routing;
 pub mod scheduler;
+pub mod text;
 pub mod time;
 pub mod wheel;
 pub mod worker;

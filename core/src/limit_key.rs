@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::limits;
+use crate::text::cut;
 
 /// A value of the key of one task's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,12 +36,7 @@ impl LimitKey {
 /// The value of the key in words, of a bounded length.
 pub fn shown(pointer: &str, payload: Option<&str>) -> Arc<str> {
     let Some(value) = value_at(pointer, payload) else { return Arc::from(format!("no {pointer}")) };
-    let mut text = text_of(&value);
-    if text.len() > limits::LIMIT_KEY_SHOWN_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(limits::LIMIT_KEY_SHOWN_BYTES_MAX));
-        text.push('…');
-    }
-    Arc::from(format!("{pointer} = {text}"))
+    Arc::from(format!("{pointer} = {}", cut(text_of(&value), limits::LIMIT_KEY_SHOWN_BYTES_MAX)))
 }
 
 /// What is wrong with a pointer, in words.

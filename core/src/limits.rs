@@ -95,6 +95,10 @@ pub const CATCH_UP_MAX: u32 = 10_000;
 pub const CATCH_UP_DEFAULT: u32 = 100;
 /// Most fire times of a backfill.
 pub const BACKFILL_MAX: usize = 10_000;
+/// How far ahead of the wall clock a task's last fire time is when that is told: a clock must have been wrong.
+pub const FIRED_AHEAD_TOLD: Millis = Millis::from_secs(3_600);
+/// Backfills of a task that are remembered. With the next one the oldest that has ended goes.
+pub const BACKFILLS_KEPT_MAX: usize = 100;
 /// Most instances of a backfill that have not ended at once.
 pub const BACKFILL_CONCURRENCY_MAX: u32 = 1_000;
 /// Most attempts of an instance.

@@ -10,6 +10,7 @@ use punctual_core::ids::{Fence, InstanceId, TaskId, Version, WorkerId, WorkerLif
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{Assignment, End, Hello, MapRole, Node, Report, Running, Shard, ToScheduler, ToWorker};
 use punctual_core::routing::{Understanding, WorkerTraits, WorkerVersion};
+use punctual_core::text::cut;
 use punctual_core::time::{Millis, Timestamp};
 
 use crate::check;
@@ -271,7 +272,7 @@ fn hello_from_wire(hello: wire::Hello) -> Result<Hello, Refused> {
 fn report_into_wire(mut report: Report) -> Result<wire::Finished, Refused> {
     cut_output(&mut report.output);
     if let Some(detail) = report.detail.as_mut().filter(|detail| detail.len() > DETAIL_BYTES_MAX) {
-        *detail = Arc::from(&detail[..detail.floor_char_boundary(DETAIL_BYTES_MAX)]);
+        *detail = Arc::from(cut(detail.to_string(), DETAIL_BYTES_MAX));
     }
     check::report(&report)?;
     let end = match report.end {

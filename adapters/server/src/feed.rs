@@ -8,6 +8,7 @@ use punctual_core::ids::{PartitionId, TaskId};
 use punctual_core::instance::{Cause, InstanceRow, Links, MapPhase, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Alert;
+use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Observer, StoreError};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
@@ -25,6 +26,7 @@ const QUEUE_MAX: usize = 256;
 enum News {
     Committed(Arc<Batch>),
     Reloaded(PartitionId, Arc<str>),
+    Ahead { tasks: usize, task: TaskId, until: Timestamp },
     Line(String),
 }
 
@@ -126,6 +128,7 @@ impl Observer for Feed {
             }
             Alert::WorkerLost { worker, attempts } => format!("! worker {worker} is lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("! the clock was set back by {} ms; nothing fires twice", by.0),
+            Alert::FiredAhead { tasks, task, until, .. } => return self.tell(News::Ahead { tasks: *tasks, task: *task, until: *until }),
             Alert::ChainTooLong { task, cause } => {
                 format!("! task {task} was not fired after {cause}: too many tasks have fired one another; take one of them out of `after`")
             }
@@ -171,6 +174,26 @@ async fn print<S: Catalog>(store: Arc<S>, console: Printer, mut news: mpsc::Rece
                 }
                 let which = if others == 0 { format!("partition {partition} is") } else { format!("{} partitions are", others + 1) };
                 text.push_str(&format!("! {which} read anew: {reason}\n"));
+            }
+            News::Ahead { mut tasks, mut task, mut until } => {
+                // One for each partition, and they come together.
+                loop {
+                    match news.try_recv() {
+                        Ok(News::Ahead { tasks: more, task: other, until: later }) => {
+                            tasks += more;
+                            if later > until {
+                                (task, until) = (other, later);
+                            }
+                        }
+                        other => break next = other.ok(),
+                    }
+                }
+                let (name, count) =
+                    (names.of(task).await, if tasks == 1 { "1 task was".to_owned() } else { format!("{tasks} tasks were") });
+                text.push_str(&format!(
+                    "! {count} fired by a clock that was far ahead, and will not fire before it has come there again: {name:?} not until {until}. \
+                     See \"A clock that was wrong\" in docs/operating.md\n"
+                ));
             }
             News::Line(line) => {
                 text.push_str(&line);

@@ -59,7 +59,7 @@ macro_rules! choices {
 pub(crate) use choices;
 
 /// The one of `known` that was probably meant by `given`.
-pub(crate) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (given.chars().count() / 3).max(1);
     known
         .into_iter()

@@ -24,7 +24,7 @@ use crate::codes::{self, Wrong};
 use crate::duration;
 use crate::handler::{self, CommandConfig, HttpConfig, Program};
 use crate::limits;
-use crate::payload::PayloadSchema;
+use crate::payload::{self, PayloadSchema};
 use crate::problem::{Code, FieldPath, Finding, quoted};
 use crate::spec::{
     self, Backoff, Band, CronTrigger, Factor, GroupLimits, Handler, MisfireAction, RetryBudget, RoutingStrategy, Shards, TaskSpec, Trigger,
@@ -45,6 +45,11 @@ impl TaskSpec {
     /// Everything that is wrong with it, not only the first thing.
     pub fn to_definition(&self, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
         let mut check = Check { findings: Vec::new() };
+        check.payload_schema(self);
+        self.checked(check, zones)
+    }
+
+    fn checked(&self, mut check: Check, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
         check.texts(self);
         let trigger = check.trigger(&self.trigger, zones).and_then(|trigger| check.timing(self, trigger, zones));
         check.misfire(self);
@@ -52,7 +57,6 @@ impl TaskSpec {
         check.concurrency(self);
         check.shards(self);
         check.retry(self);
-        check.payload_schema(self);
         check.downstream(self);
         check.timeout(self);
         check.priority(self);
@@ -94,6 +98,7 @@ impl TaskSpec {
                 group: self.group.as_deref().map(|group| zones.shared_text(group)),
                 workflow,
                 calls: None,
+                takes: self.payload_schema.as_ref().map(payload::takes),
             }),
             _ => Err(check.findings),
         }
@@ -166,13 +171,14 @@ impl TaskSpec {
     }
 }
 
-/// Reads a stored document into a definition.
+/// Reads a stored document into a definition. The schema of its payload was checked when it was applied, and is no part of the definition: to
+/// make it again for each read is what takes longest.
 ///
 /// # Errors
 ///
 /// Everything that is wrong with it.
 pub fn decode(document: &str, zones: &Zones) -> Result<TaskDefinition, Vec<Finding>> {
-    TaskSpec::from_json(document).map_err(|finding| vec![finding])?.to_definition(zones)
+    TaskSpec::from_json(document).map_err(|finding| vec![finding])?.checked(Check { findings: Vec::new() }, zones)
 }
 
 /// The schedule of a cron trigger: the one verdict that previews, task files and imports share.
@@ -454,7 +460,8 @@ impl Check {
         }
         match PayloadSchema::new(schema) {
             Err(problem) => {
-                let help = "write a JSON Schema that refers to nothing outside itself";
+                let help =
+                    "write a JSON Schema that refers to nothing outside itself, and of moderate size; docs/task-file.md says what is taken";
                 self.refuse(Code::PayloadSchema, &["payload_schema"], problem, help);
             }
             Ok(compiled) => {

@@ -120,6 +120,7 @@ pub fn read_text(name: &str, text: &str, zones: &Zones) -> Result<TaskFile, Prob
         lines_by_name: HashMap::new(),
         limits_by_group: HashMap::new(),
         chains: Vec::new(),
+        handed: Vec::new(),
         tasks: Vec::new(),
     };
     if let Err(flaw) = reading.file() {
@@ -127,6 +128,7 @@ pub fn read_text(name: &str, text: &str, zones: &Zones) -> Result<TaskFile, Prob
     }
     reading.take_flaws();
     reading.check_chains();
+    reading.check_handed();
     let Reading { mut cursor, tasks, .. } = reading;
     if cursor.problems.is_empty() {
         return Ok(TaskFile { tasks });
@@ -152,7 +154,16 @@ struct Reading<'a> {
     /// What the file says of each group's limits, and on which line first.
     limits_by_group: HashMap<String, (Option<GroupLimits>, u32)>,
     chains: Vec<Written>,
+    handed: Vec<Handed>,
     tasks: Vec<FileTask>,
+}
+
+/// What a node hands to the task that it calls, and where it is written.
+struct Handed {
+    called: String,
+    payload: String,
+    path: FieldPath,
+    place: Place,
 }
 
 /// An edge or a call of the file, and where it is written.
@@ -394,6 +405,29 @@ impl<'a> Reading<'a> {
             let (place, path, _) = self.written_at(&in_task, node);
             let call = Call { task: Arc::from(spec.name.as_str()), called: Arc::from(called.as_str()), times: 1 };
             self.chains.push(Written { tie: Tie::Call(call), path, place });
+            if let Some(payload) = &spec.nodes[index].payload {
+                let in_task = FieldPath::of(&["nodes"]).index(index).field("payload");
+                let (place, path, _) = self.written_at(&in_task, node);
+                self.handed.push(Handed { called: called.clone(), payload: payload.clone(), path, place });
+            }
+        }
+    }
+
+    /// What nodes hand to tasks of the file has to be what those take.
+    fn check_handed(&mut self) {
+        if self.handed.is_empty() || !self.cursor.problems.is_empty() {
+            return;
+        }
+        let with_schema = self.tasks.iter().filter_map(|task| Some((task.spec.name.as_str(), task.spec.payload_schema.as_ref()?)));
+        let schemas: HashMap<&str, &serde_json::Value> = with_schema.collect();
+        for Handed { called, payload, path, place } in &self.handed {
+            let Some(schema) = schemas.get(called.as_str()) else { continue };
+            let Ok(schema) = self.zones.payload_schema(schema) else { continue };
+            if let Err(problem) = schema.check(Some(payload)) {
+                let message = format!("the payload is not as the schema of {} says: {problem}", quoted(called));
+                let finding = Finding::new(Code::CallPayload, path.clone(), message);
+                self.cursor.add(*place, finding.help("write a payload that the task's `payload_schema` allows"));
+            }
         }
     }
 

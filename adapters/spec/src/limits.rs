@@ -32,6 +32,24 @@ pub const HANDLER_CONFIG_BYTES_MAX: usize = 256 << 10;
 pub const DOWNSTREAM_CHARS_MAX: usize = 128;
 /// Largest schema of a payload, in bytes of JSON.
 pub const PAYLOAD_SCHEMA_BYTES_MAX: usize = 64 << 10;
+/// Most steps of a schema for one value and what is below it, if each part of that is met once: what is referred to twice counts twice.
+pub const SCHEMA_STEPS_MAX: u64 = 100_000;
+/// Most schemas within each other, with what they refer to, on any way through a payload: a check takes stack for each.
+pub const SCHEMA_DEPTH_MAX: usize = 200;
+/// Largest pattern of a schema, in bytes of the machine that matches it.
+pub const SCHEMA_PATTERN_BYTES_MAX: usize = 64 << 10;
+/// Most states of all patterns of a schema together.
+pub const SCHEMA_PATTERN_STATES_MAX: usize = 20_000;
+/// Most steps that a payload is checked in: about a tenth of a second.
+pub const CHECK_STEPS_MAX: u64 = 2_000_000;
+/// Most steps of a check whose problems are told with their places: each of them may be a problem, and all are gathered.
+pub const CHECK_STEPS_TOLD: u64 = 100_000;
+/// Most steps of a check when a node calls a task: the scheduler waits for it.
+pub const CHECK_STEPS_CALL: u64 = 100_000;
+/// Steps that anybody may wait for.
+pub const CHECK_STEPS_QUICK: u64 = 50_000;
+/// Schemas of payloads that are kept to check the next payload with.
+pub const KEPT_SCHEMAS_MAX: usize = 64;
 /// Longest name of a worker that a task is pinned to, in bytes, as the workers' protocol has it.
 pub const WORKER_NAME_BYTES_MAX: usize = 512;
 /// Longest URL, in bytes.

@@ -96,7 +96,9 @@ codes! {
     /// More tasks would fire after one than may.
     ChainFan = "PUN-153",
     /// Too many firings could follow one.
-    ChainSpreads = "PUN-154",
+    ChainSpreads = "PUN-155",
+    /// What a node hands to the task that it calls is not as that one's schema says.
+    CallPayload = "PUN-154",
     /// Two nodes of a workflow have the same name.
     NodeDuplicate = "PUN-160",
     /// A workflow has no node of this name.

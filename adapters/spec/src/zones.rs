@@ -10,7 +10,8 @@ use punctual_core::definition::Policies;
 use punctual_core::routing::Routing;
 
 use crate::choice::did_you_mean;
-use crate::limits::{SHARED_SCHEDULES_MAX, SHARED_VALUES_MAX};
+use crate::limits::{KEPT_SCHEMAS_MAX, SHARED_SCHEDULES_MAX, SHARED_VALUES_MAX};
+use crate::payload::PayloadSchema;
 use crate::problem::Finding;
 use crate::spec::{CronTrigger, Trigger};
 use crate::timing::Timing;
@@ -68,6 +69,7 @@ pub struct Zones {
     policies: Mutex<HashSet<Arc<Policies>>>,
     texts: Mutex<HashSet<Arc<str>>>,
     routings: Mutex<HashSet<Arc<Routing>>>,
+    schemas: Mutex<HashMap<String, Arc<PayloadSchema>>>,
 }
 
 impl Zones {
@@ -91,6 +93,7 @@ impl Zones {
             policies: Mutex::default(),
             texts: Mutex::default(),
             routings: Mutex::default(),
+            schemas: Mutex::default(),
         }
     }
 
@@ -188,6 +191,27 @@ impl Zones {
             shared.insert(Arc::clone(&new));
         }
         new
+    }
+
+    /// What checks payloads against this schema, made once as long as it is in use.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the schema.
+    pub fn payload_schema(&self, schema: &serde_json::Value) -> Result<Arc<PayloadSchema>, String> {
+        let text = schema.to_string();
+        if let Some(known) = self.schemas.lock().unwrap_or_else(PoisonError::into_inner).get(&text) {
+            return Ok(Arc::clone(known));
+        }
+        // Not under the lock: it may take a while.
+        let new = Arc::new(PayloadSchema::new(schema)?);
+        let mut schemas = self.schemas.lock().unwrap_or_else(PoisonError::into_inner);
+        if schemas.len() >= KEPT_SCHEMAS_MAX {
+            // Those in use come back with their next payload.
+            schemas.clear();
+        }
+        schemas.insert(text, Arc::clone(&new));
+        Ok(new)
     }
 
     /// These policies; equal ones share their memory.
@@ -308,6 +332,19 @@ mod tests {
         assert_eq!(release("unknown"), None);
         assert_eq!(release("202"), None);
         assert_eq!(release("2026f-rearguard"), release("2026f"));
+    }
+
+    #[test]
+    fn a_schema_is_made_once_and_few_are_kept() {
+        let zones = Zones::bundled();
+        let schema = |number: usize| serde_json::json!({ "minimum": number });
+        let first = zones.payload_schema(&schema(0)).unwrap();
+        assert!(Arc::ptr_eq(&first, &zones.payload_schema(&schema(0)).unwrap()));
+        assert!(zones.payload_schema(&serde_json::json!({ "type": "whole" })).is_err());
+        for number in 1..3 * KEPT_SCHEMAS_MAX {
+            zones.payload_schema(&schema(number)).unwrap();
+            assert!(zones.schemas.lock().unwrap().len() <= KEPT_SCHEMAS_MAX);
+        }
     }
 
     #[test]

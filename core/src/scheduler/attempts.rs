@@ -13,6 +13,7 @@ use crate::probe;
 use crate::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker};
 use crate::retry::{self, Failure, Next, Score};
 use crate::scheduler::{Alert, Command, Scheduler, Sent};
+use crate::text::cut;
 use crate::time::{Millis, Monotonic};
 
 /// A report that waits for fire times that have come. Nobody is told that it is taken before it is written, so it may be lost.
@@ -503,11 +504,7 @@ impl Scheduler {
 /// Who asked for the end, and how the attempt then ended.
 pub(super) fn joined(asked: Option<Arc<str>>, how: Option<Arc<str>>) -> Option<Arc<str>> {
     match (asked, how) {
-        (Some(asked), Some(how)) => {
-            let mut text = format!("{asked}; {how}");
-            text.truncate(text.floor_char_boundary(limits::DETAIL_BYTES_MAX));
-            Some(Arc::from(text))
-        }
+        (Some(asked), Some(how)) => Some(Arc::from(cut(format!("{asked}; {how}"), limits::DETAIL_BYTES_MAX))),
         (asked, how) => asked.or(how),
     }
 }

@@ -23,6 +23,7 @@ use crate::probe;
 use crate::scheduler::Scheduler;
 use crate::scheduler::attempts::joined;
 use crate::scheduler::requests::{Asked, by_whom};
+use crate::text::cut;
 
 impl Scheduler {
     /// A node has its turn: makes the call, unless its task is paused; then it waits for the end of that. False: it calls nobody.
@@ -68,7 +69,12 @@ impl Scheduler {
             Some(_) if !guard!(Guard::ChainsEnd, hops <= limits::CHAIN_HOPS_MAX) => {
                 Some(format!("{} tasks fire or call each other before it, and no more may", limits::CHAIN_HOPS_MAX))
             }
-            Some(_) => None,
+            Some(known) => {
+                let definition = &known.definition;
+                let payload = payload.as_deref().or(definition.payload.as_deref());
+                let problem = definition.takes.as_ref().and_then(|takes| takes.0.problem(payload));
+                problem.map(|problem| format!("PUN-154: the payload is not as the task's schema says: {problem}"))
+            }
         };
         let Some(task) = task.filter(|_| why.is_none()) else {
             probe!("call.impossible");
@@ -146,9 +152,8 @@ impl Scheduler {
         if let Some(why) = why.filter(|_| state != State::Succeeded) {
             words.push_str(": ");
             words.push_str(why);
-            words.truncate(words.floor_char_boundary(limits::DETAIL_BYTES_MAX));
         }
-        let words = Some(Arc::from(words));
+        let words = Some(Arc::from(cut(words, limits::DETAIL_BYTES_MAX)));
         match (state, live.cancel.take()) {
             (State::Succeeded, _) => {
                 live.row.result = result;

@@ -335,6 +335,18 @@ pub enum Alert {
         /// By how much.
         by: Millis,
     },
+    /// Tasks of a partition that was taken over were fired by a clock that was far ahead. None of them fires until the wall clock has come to where
+    /// that was, for no fire time comes twice.
+    FiredAhead {
+        /// The partition.
+        partition: PartitionId,
+        /// How many.
+        tasks: usize,
+        /// One of them.
+        task: TaskId,
+        /// When the last of them goes on, at the earliest.
+        until: Timestamp,
+    },
     /// A task was not fired for the end of another one's instance: too many chained tasks lie behind that.
     ChainTooLong {
         /// The task.

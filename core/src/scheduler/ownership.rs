@@ -29,7 +29,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::batch::{Renewal, Snapshot};
+use crate::batch::{Renewal, Snapshot, TaskRecord};
 use crate::definition::Blocking;
 use crate::guard;
 use crate::guard::Guard;
@@ -441,6 +441,12 @@ impl Scheduler {
         partition.phase = Phase::Owned;
         partition.loaded_at = now;
         let mut tasks = Vec::with_capacity(snapshot.tasks.len());
+        let ahead = self.now.wall.saturating_add(limits::FIRED_AHEAD_TOLD);
+        let fired = |record: &TaskRecord| Some((record.fired_until.filter(|fired| *fired > ahead)?, record.task));
+        let fired_ahead = snapshot.tasks.iter().filter(|record| record.next_fire.is_some()).filter_map(fired);
+        if let Some((until, task)) = fired_ahead.clone().max() {
+            self.commands.push_back(Command::Alert(Alert::FiredAhead { partition: id, tasks: fired_ahead.count(), task, until }));
+        }
         for record in snapshot.tasks {
             tasks.push(record.task);
             let task = Task {

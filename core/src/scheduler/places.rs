@@ -9,6 +9,7 @@ use crate::instance::InstanceRow;
 use crate::limit_key::{self, LimitKey};
 use crate::limits;
 use crate::scheduler::Scheduler;
+use crate::text::cut;
 
 /// Those that share a limit.
 #[derive(Debug, Default)]
@@ -158,11 +159,7 @@ pub(super) fn with_key(detail: Option<Arc<str>>, of_task: &TaskDefinition, paylo
     let Some(pointer) = of_task.policies.limit_key.as_deref() else { return detail };
     let key = limit_key::shown(pointer, payload.or(of_task.payload.as_deref()));
     Some(match detail {
-        Some(detail) => {
-            let mut text = format!("{detail}; {key}");
-            text.truncate(text.floor_char_boundary(limits::DETAIL_BYTES_MAX));
-            Arc::from(text)
-        }
+        Some(detail) => Arc::from(cut(format!("{detail}; {key}"), limits::DETAIL_BYTES_MAX)),
         None => key,
     })
 }

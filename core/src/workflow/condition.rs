@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use crate::limits::CONDITION_FOUND_BYTES_MAX;
+use crate::text::cut;
 
 /// What the result of a node upstream must be like for a node to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl Condition {
 }
 
 fn beginning(text: &str) -> Arc<str> {
-    Arc::from(&text[..text.floor_char_boundary(CONDITION_FOUND_BYTES_MAX)])
+    Arc::from(cut(text.to_owned(), CONDITION_FOUND_BYTES_MAX))
 }
 
 fn compare(left: &Number, right: &Number) -> Option<Ordering> {

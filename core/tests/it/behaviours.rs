@@ -614,6 +614,34 @@ fn a_loop_keeps_its_pace_over_a_reload_after_the_clock_was_set_back() {
     world.assert_sound();
 }
 
+/// A clock that was years ahead when a task fired: whoever takes it over says that it fires no more, and a task of another name does.
+#[test]
+fn tasks_that_a_wrong_clock_has_fired_are_told_of() {
+    let mut world = World::settled(1);
+    world.define(task("cron", minutely()));
+    world.run_until(90 * SECOND);
+    let told = |world: &World| world.alerts.iter().filter(|(_, alert)| matches!(alert, Alert::FiredAhead { tasks: 1, .. })).count();
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(MINUTE);
+    assert_eq!(told(&world), 0, "nothing was wrong");
+    let years = 100 * 365 * 24 * HOUR as i64;
+    world.step_wall(years);
+    world.run(2 * MINUTE);
+    let fired = world.rows("cron").len();
+    world.step_wall(-years);
+    world.crash_replica(0);
+    world.start_replica(0);
+    world.run(3 * MINUTE);
+    assert_eq!((world.rows("cron").len(), told(&world)), (fired, 1));
+    // What mends it, as the handbook says: another name.
+    world.remove("cron");
+    world.define(task("cron-2", minutely()));
+    world.run(3 * MINUTE);
+    assert!(world.rows("cron-2").len() >= 2);
+    world.assert_sound();
+}
+
 /// C373: what has fired is known by the cursor, not by the rows.
 #[test]
 fn a_fire_time_whose_row_is_gone_does_not_come_again() {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use punctual_core::definition::{Blocking, TaskDefinition, Trigger, Workflow};
+use punctual_core::definition::{Blocking, PayloadRule, Takes, TaskDefinition, Trigger, Workflow};
 use punctual_core::ids::InstanceId;
-use punctual_core::inbox::Notice;
+use punctual_core::inbox::{Notice, Submission};
 use punctual_core::instance::{CallLink, Cause, InstanceRow, Origin, Part, State};
 use punctual_core::limits;
 use punctual_core::protocol::End;
@@ -357,6 +357,41 @@ pub(crate) fn a_call_that_can_not_be_is_answered() {
     world.run(10 * SECOND);
     assert_eq!(detail(calling_node(&world)), "`sub` was not fired: it is not enabled, and fires by hand only");
     assert!(whole(&world, "sub").is_empty());
+    world.assert_sound();
+}
+
+#[derive(Debug)]
+struct Numbers;
+
+impl PayloadRule for Numbers {
+    fn problem(&self, payload: Option<&str>) -> Option<String> {
+        payload.is_none_or(|text| text.parse::<u64>().is_err()).then(|| "it is no number".to_owned())
+    }
+
+    fn text(&self) -> &str {
+        "numbers"
+    }
+}
+
+/// What the task takes may have changed since the node was written, or the payload is the run's: then it is said when the node calls.
+#[test]
+fn a_call_with_a_payload_that_the_task_does_not_take_is_answered() {
+    let mut world = World::settled(2);
+    world.define(TaskDefinition { takes: Some(Takes(Arc::new(Numbers))), ..task("sub", Trigger::Manual) });
+    world.define(caller());
+    for (payload, expected) in [(Some("12"), State::Succeeded), (Some("twelve"), State::Failed), (None, State::Failed)] {
+        world.submit("w", vec![Submission { key: None, payload: payload.map(Arc::from), delay: None }]);
+        world.run(10 * SECOND);
+        assert_eq!(calling_node(&world).state, expected, "{payload:?}");
+    }
+    let why = "`sub` was not fired: PUN-154: the payload is not as the task's schema says: it is no number";
+    assert_eq!((detail(calling_node(&world)), whole(&world, "sub").len()), (why, 1));
+    // Without one, the task's own counts, as for whoever triggers it.
+    let own = TaskDefinition { payload: Some(Arc::from("7")), takes: Some(Takes(Arc::new(Numbers))), ..task("sub", Trigger::Manual) };
+    world.define(own);
+    world.trigger("w", None);
+    world.run(10 * SECOND);
+    assert_eq!(calling_node(&world).state, State::Succeeded);
     world.assert_sound();
 }
 

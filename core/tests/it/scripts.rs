@@ -191,6 +191,7 @@ fn outcome(world: &World) -> String {
             Alert::DeadLettered { instance, cause } => format!("{instance} is a dead letter ({})", cause.name()),
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),
+            Alert::FiredAhead { tasks, until, .. } => format!("{tasks} tasks were fired ahead, until {}", shown(*until)),
             Alert::ChainTooLong { task, cause } => format!("task {task} was not fired after {cause}"),
             Alert::NobodyFor { needs, reason } => format!("nobody for {needs}: {}", reason.reason()),
             Alert::BreakerOpened { downstream, .. } => format!("the breaker of {downstream} is open"),

@@ -6,6 +6,7 @@ use punctual_core::backfill::{BackfillPlan, BackfillRow, BackfillState};
 use punctual_core::ids::{InboxId, PartitionId, TaskId};
 use punctual_core::inbox::Request;
 use punctual_core::instance::{Origin, Part};
+use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Fired, Submitted};
 
@@ -36,6 +37,15 @@ impl Data {
     pub(crate) fn backfills_of(&self, task: Option<TaskId>, limit: usize) -> Vec<BackfillRow> {
         let rows = self.backfills.values().rev().filter(|row| task.is_none_or(|task| row.plan.task == task));
         rows.take(limit).cloned().collect()
+    }
+
+    /// The oldest go that have ended, where a task has more than are remembered.
+    pub(crate) fn forget_backfills(&mut self, task: TaskId) {
+        let of_task = self.backfills.values().rev().filter(|row| row.plan.task == task);
+        let old = of_task.skip(limits::BACKFILLS_KEPT_MAX).filter(|row| row.state != BackfillState::Running);
+        for id in old.map(|row| row.id).collect::<Vec<_>>() {
+            self.backfills.remove(&id);
+        }
     }
 
     pub(crate) fn partition_of_backfill(&self, id: InboxId) -> Option<(PartitionId, TaskId)> {

@@ -442,7 +442,10 @@ impl Data {
         for BackfillWrite { row, is_new } in &batch.backfills {
             match self.backfills.get_mut(&row.id) {
                 Some(stored) => (stored.state, stored.made, stored.ended) = (row.state, row.made, row.ended),
-                None if *is_new => _ = self.backfills.insert(row.id, row.clone()),
+                None if *is_new => {
+                    self.backfills.insert(row.id, row.clone());
+                    self.forget_backfills(row.plan.task);
+                }
                 None => {}
             }
         }

@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::extract::{Asked, Asker, Client, Document, IfMatch, Named, NamedVersion, check_characters};
+use super::handed::check_handed;
 use super::openapi::Tagged;
 use super::reruns::Reason;
 use super::tasks::{checked_limit, find};
-use super::{Api, ApiError, fires, views};
+use super::{Api, ApiError, fires, veil, views};
+use crate::identity::Identity;
 
 /// The source of tasks that are edited one by one.
 const SOURCE: &str = "api";
@@ -83,10 +85,11 @@ pub(crate) async fn put<S: Catalog, C: Clock>(
         return Err(ApiError::BadRequest { field: "name", problem });
     }
     super::sources::may_edit(&api, &identity, std::slice::from_ref(&document), &[]).await?;
+    check_handed(&api, std::slice::from_ref(&document)).await?;
     let definition = document.definition.clone();
     let shown = serde_json::from_str(&document.document).ok();
     let edit = TaskEdit { source: source(&how)?, name: name.as_str().into(), document: Some(document), expected, take_over: how.take_over };
-    let (dry_run, applied) = carry_out(&api, edit, how, client).await?;
+    let (dry_run, applied) = carry_out(&api, &identity, edit, how, client).await?;
     let now = api.clock.now().wall;
     let cursor = punctual_core::misfire::first(&definition.trigger, now).filter(|_| definition.enabled);
     let next_fires = if definition.enabled { fires::next(&definition.trigger, cursor, now, SHOWN) } else { Vec::new() };
@@ -105,12 +108,13 @@ pub(crate) async fn put<S: Catalog, C: Clock>(
 pub(crate) async fn delete<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(name): Named,
+    Asker(identity): Asker,
     Asked(how): Asked<How>,
     IfMatch(expected): IfMatch,
     client: Client,
 ) -> Result<Json<EditSaid>, ApiError> {
     let edit = TaskEdit { source: source(&how)?, name: name.as_str().into(), document: None, expected, take_over: how.take_over };
-    let (dry_run, _) = carry_out(&api, edit, how, client).await?;
+    let (dry_run, _) = carry_out(&api, &identity, edit, how, client).await?;
     Ok(Json(EditSaid { name, outcome: "removed", dry_run, version: None, definition: None, next_fires: Vec::new() }))
 }
 
@@ -122,8 +126,14 @@ fn source(how: &How) -> Result<Arc<str>, ApiError> {
     }
 }
 
-async fn carry_out<S: Catalog, C: Clock>(api: &Api<S, C>, edit: TaskEdit, how: How, client: Client) -> Result<(bool, Applied), ApiError> {
-    let task = edit.name.to_string();
+async fn carry_out<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    edit: TaskEdit,
+    how: How,
+    client: Client,
+) -> Result<(bool, Applied), ApiError> {
+    let (task, own) = (edit.name.to_string(), [edit.name.clone()]);
     let actor = Reason { reason: how.reason, by: how.by }.actor(client)?;
     match api.store.edit(edit, actor, how.dry_run, api.clock.now().wall).await? {
         Edited::Done(applied) => {
@@ -135,7 +145,7 @@ async fn carry_out<S: Catalog, C: Clock>(api: &Api<S, C>, edit: TaskEdit, how: H
         Edited::NoSuchTask => Err(ApiError::NoSuchTask { name: task }),
         Edited::OwnedBy { source } => Err(ApiError::OwnedBy { task, source_name: source }),
         Edited::Unexpected { is } => Err(ApiError::Unexpected { is }),
-        Edited::Refused(problems) => Err(ApiError::Chains(problems)),
+        Edited::Refused(problems) => Err(ApiError::Chains(veil::chains(api, identity, &own, problems).await?)),
     }
 }
 

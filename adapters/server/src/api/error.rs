@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use punctual_core::chains::ChainProblem;
 use punctual_core::ids::{InboxId, InstanceId, Version};
+use punctual_core::text::cut;
 use punctual_driver::ports::StoreError;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -81,6 +82,8 @@ pub(crate) enum ApiError {
     HasBegun { id: InstanceId, state: &'static str },
     #[error("the payload is not as the task's schema says: {problem}")]
     Payload { problem: String },
+    #[error("a node of {task:?} calls {called:?} with a payload that is not as that task's schema says: {problem}")]
+    Handed { task: String, called: String, problem: String },
     #[error(
         "the payload was written for version {written_for} of the task, and version {version} is in force, whose schema differs: {changes}"
     )]
@@ -111,6 +114,10 @@ pub(crate) enum ApiError {
     TooManyTries { wait: Duration },
     #[error("this takes {}", describe_needed(*.role, .group.as_deref()))]
     Forbidden { role: Role, group: Option<Arc<str>> },
+    #[error("the address asks for {name:?}, which there is not{}", describe_queries(.nearest.as_deref(), .all))]
+    UnknownQuery { name: String, nearest: Option<String>, all: String },
+    #[error("it would change, replace or remove what you do not see; take other names, or a source of your own")]
+    OutOfReach,
     #[error("the request does not show that it comes from a page of this server; open the page again, and repeat it there")]
     Forged,
     #[error("the token is unknown, has expired or was revoked; make a new one with `punctual tokens create`")]
@@ -145,8 +152,17 @@ pub(crate) enum ApiError {
 
 /// Most problems of chains that are told at once.
 const CHAINS_TOLD_MAX: usize = 20;
-/// Most characters of one of them: a ring may have any length.
-const CHAIN_CHARS_MAX: usize = 1_000;
+/// Most bytes of one of them: a ring may have any length.
+const CHAIN_BYTES_MAX: usize = 1_000;
+
+/// What an address may ask for.
+fn describe_queries(nearest: Option<&str>, all: &str) -> String {
+    match (nearest, all) {
+        (_, "") => "; nothing may stand behind the question mark here".to_owned(),
+        (Some(nearest), all) => format!("; did you mean `{nearest}`? There are {all}"),
+        (None, all) => format!("; there are {all}"),
+    }
+}
 
 /// Which role something takes, and where.
 fn describe_needed(role: Role, group: Option<&str>) -> String {
@@ -158,13 +174,7 @@ fn describe_needed(role: Role, group: Option<&str>) -> String {
 
 /// What is wrong with how tasks would follow one another, a line for each problem, with its code.
 pub(crate) fn describe_chains(problems: &[ChainProblem]) -> String {
-    let told = problems.iter().take(CHAINS_TOLD_MAX).map(|problem| {
-        let text = problem.to_string();
-        match text.char_indices().nth(CHAIN_CHARS_MAX) {
-            Some((end, _)) => format!("{} ...", &text[..end]),
-            None => text,
-        }
-    });
+    let told = problems.iter().take(CHAINS_TOLD_MAX).map(|problem| cut(problem.to_string(), CHAIN_BYTES_MAX));
     let mut lines: Vec<String> = told.collect();
     if problems.len() > CHAINS_TOLD_MAX {
         lines.push(format!("and {} more", problems.len() - CHAINS_TOLD_MAX));
@@ -211,6 +221,7 @@ impl ApiError {
             ApiError::NoSuchTrigger { .. } => "PUN-318",
             ApiError::HasBegun { .. } => "PUN-319",
             ApiError::Payload { .. } => "PUN-342",
+            ApiError::Handed { .. } => "PUN-154",
             ApiError::OlderSchema { .. } => "PUN-343",
             ApiError::Unexpected { .. } | ApiError::SourceChanged => "PUN-440",
             ApiError::OwnedBy { .. } => "PUN-441",
@@ -223,6 +234,8 @@ impl ApiError {
             ApiError::WrongPassword => "PUN-404",
             ApiError::TooManyTries { .. } => "PUN-405",
             ApiError::Forbidden { .. } => "PUN-406",
+            ApiError::OutOfReach => "PUN-445",
+            ApiError::UnknownQuery { .. } => "PUN-446",
             ApiError::Forged => "PUN-407",
             ApiError::NoSuchTokenShown => "PUN-408",
             ApiError::LinkOver => "PUN-409",
@@ -254,7 +267,9 @@ impl ApiError {
             ApiError::Oidc(OidcError::NoRole) => StatusCode::FORBIDDEN,
             ApiError::Oidc(OidcError::Unreachable(_)) => StatusCode::BAD_GATEWAY,
             ApiError::Oidc(_) => StatusCode::BAD_REQUEST,
-            ApiError::Forbidden { .. } | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => StatusCode::FORBIDDEN,
+            ApiError::Forbidden { .. } | ApiError::OutOfReach | ApiError::Forged | ApiError::MoreThanOwner | ApiError::NotByToken => {
+                StatusCode::FORBIDDEN
+            }
             ApiError::LinkOver => StatusCode::GONE,
             ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
             ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
@@ -275,9 +290,12 @@ impl ApiError {
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ApiError::BadRequest { .. } | ApiError::Chains(_) | ApiError::BackfillRange { .. } | ApiError::NoTimetable { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            ApiError::BadRequest { .. }
+            | ApiError::UnknownQuery { .. }
+            | ApiError::Handed { .. }
+            | ApiError::Chains(_)
+            | ApiError::BackfillRange { .. }
+            | ApiError::NoTimetable { .. } => StatusCode::BAD_REQUEST,
             ApiError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::NoWorkflow { .. } | ApiError::NodeStands { .. } | ApiError::RunHasEnded { .. } | ApiError::RerunRefused { .. } => {
                 StatusCode::CONFLICT
@@ -354,7 +372,7 @@ mod tests {
         let told = ApiError::Chains(vec![missing("x"), ring.clone()]).to_string();
         let lines: Vec<_> = told.lines().collect();
         assert!(lines[0].starts_with("the task `b` is to fire after `x`"), "{told}");
-        assert!(lines[1].starts_with("PUN-152: ") && lines[1].ends_with(" ...") && lines[1].len() < 1_010, "{told}");
+        assert!(lines[1].starts_with("PUN-152: ") && lines[1].ends_with('…') && lines[1].len() < 1_010, "{told}");
         assert_eq!(ApiError::Chains(vec![ring]).code(), "PUN-152");
         let told = describe_chains(&vec![missing("x"); 25]);
         assert_eq!((told.lines().count(), told.lines().last()), (21, Some("and 5 more")));

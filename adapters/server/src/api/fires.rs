@@ -7,9 +7,11 @@ use axum::Json;
 use axum::extract::State;
 use punctual_core::cron::{Planned, Schedule, Series};
 use punctual_core::definition::Trigger;
+use punctual_core::limits;
 use punctual_core::misfire;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Clock};
+use punctual_driver::ports::{Catalog, Clock, TaskView};
+use punctual_spec::zones::Zones;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +80,17 @@ pub(crate) async fn of_task<S: Catalog, C: Clock>(
     };
     let fires = definition.enabled && !view.removed && !is_held;
     Ok(Json(Fires { task: name, tzdata: api.zones.version().to_string(), fires, next_fires }))
+}
+
+/// That a task fires much later than its trigger says: a clock was wrong when it fired last, and no fire time comes twice.
+pub(super) fn warning(view: &TaskView, zones: &Zones, now: Timestamp) -> Option<String> {
+    let cursor = view.next_fire.filter(|cursor| !view.removed && cursor.since(now) > limits::FIRED_AHEAD_TOLD)?;
+    let definition = punctual_spec::decode(&view.document, zones).ok()?;
+    let by_trigger = misfire::first(&definition.trigger, now).filter(|first| cursor.since(*first) > limits::FIRED_AHEAD_TOLD)?;
+    Some(format!(
+        "it fires next at {cursor}, although its trigger says {by_trigger}: it was fired by a clock that was far ahead, and no fire time comes twice. \
+         Give it another name to have it fire now"
+    ))
 }
 
 /// The next fire times of a trigger, and what it leaves out between them. `cursor`: where its owner has come to.
@@ -225,4 +238,38 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
     }
     close(minute, in_minute);
     Ok(Json(Coming { from: from.to_string(), to: to.to_string(), fires, herds, next: views::instant(next), more_tasks }))
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_core::ids::{TaskId, Version};
+
+    use super::*;
+
+    #[test]
+    fn a_cursor_that_no_trigger_gives_is_told_of() {
+        let zones = Zones::bundled();
+        let now = Timestamp(1_800_000_000_000);
+        let warned = |trigger: &str, ahead_h: i64, removed: bool| {
+            let document = format!(r#"{{"name":"a","trigger":{trigger},"command":{{"shell":"x"}}}}"#);
+            let next_fire = Some(Timestamp(now.0 + ahead_h * 3_600_000));
+            let view = TaskView {
+                task: TaskId(1),
+                name: "a".into(),
+                version: Version(1),
+                document: document.into(),
+                removed,
+                next_fire,
+                source: "s".into(),
+            };
+            warning(&view, &zones, now)
+        };
+        let hourly = r#"{"cron":"0 * * * *"}"#;
+        let warning = warned(hourly, 24 * 365, false).expect("a warning");
+        assert!(warning.contains("2028-01-15T") && warning.contains("2027-01-15T"), "{warning}");
+        assert_eq!((warned(hourly, 1, false), warned(hourly, 24 * 365, true)), (None, None));
+        // Rarely is not too late.
+        assert_eq!((warned(r#"{"cron":"0 0 1 1 *"}"#, 24 * 350, false), warned(r#"{"delay":"30d"}"#, 24 * 29, false)), (None, None));
+        assert!(warned(r#"{"fixed_rate":"10s"}"#, 2, false).is_some());
+    }
 }

@@ -19,7 +19,7 @@ use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
 use super::sight::Sight;
 use super::tasks::checked_limit;
-use super::{Api, ApiError, nodes, views};
+use super::{Api, ApiError, nodes, veil, views};
 use crate::identity::Role;
 
 /// Names of states, with commas between them.
@@ -107,7 +107,8 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
         look_at: LOOK_AT,
     };
     let page = api.store.instance_page(query).await?;
-    let instances = sight.only(page.instances, |view| view.task_name.clone()).await?;
+    let mut instances = sight.only(page.instances, |view| view.task_name.clone()).await?;
+    veil::instances(&api, &identity, &mut instances).await?;
     Ok(Json(Instances { instances: instances.iter().map(views::instance).collect(), next: page.next.map(cursor) }))
 }
 
@@ -127,8 +128,10 @@ pub(crate) async fn check_task<S: Catalog, C: Clock>(
 pub(crate) async fn detail<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    Asker(identity): Asker,
 ) -> Result<Json<views::InstanceDetail>, ApiError> {
-    let view = find(&api, &id).await?;
+    let mut view = find(&api, &id).await?;
+    veil::instances(&api, &identity, std::slice::from_mut(&mut view)).await?;
     let mut detail = views::instance_detail(&view);
     detail.node = nodes::name(&api, &view).await?;
     detail.calls = nodes::calls(&api, &view.row, true).await?;

@@ -1,6 +1,9 @@
 //! Connections to the API: so many at once, and none that says nothing for long. Callers that open connections and forget them would
 //! otherwise use up the descriptors that the commands need. Over TLS, where there is a certificate: each connection agrees on it by itself, so
 //! that one that is slow holds up nobody.
+//!
+//! Nobody is kept out by connections that wait: where all places are taken, one that asks for nothing gives way to the next, of the address that
+//! has most of them. A connection that begins a request has so long for its head, however few bytes it sends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,52 +12,121 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
+use tower::ServiceExt;
 
-/// Most connections at once; more wait until one ends. Half of the descriptors that most systems allow a process.
-const CONNECTIONS_MAX: usize = 512;
+use super::places::{Place, Places};
+
 /// How long a connection may go without a byte in either direction. Longer than any answer takes.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long a connection may wait for a request and read its head, counted from the answer before.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long nobody is taken in when the system has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener that hands out [`CONNECTIONS_MAX`] connections at once.
-pub(crate) struct BoundedListener {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
-    tls: Option<TlsAcceptor>,
-}
-
-impl BoundedListener {
-    pub(crate) fn new(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
-        BoundedListener { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), tls: tls.map(TlsAcceptor::from) }
-    }
-}
-
-impl Listener for BoundedListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.expect("never closed");
-        let (stream, address) = Listener::accept(&mut self.listener).await;
+/// Serves connections until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, router: Router) {
+    let (tls, places) = (tls.map(TlsAcceptor::from), Places::default());
+    // What is under way ends with this.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(_) => {
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let place = places.take(address.ip().to_canonical()).await;
         // Answers are small and wait for nothing.
         let _ = stream.set_nodelay(true);
-        let stream = match &self.tls {
+        let stream = match &tls {
             None => Stream::Plain(stream),
             Some(tls) => Stream::Agreeing(Box::new(tls.accept(stream))),
         };
-        (Connection { stream, idle: Box::pin(sleep(IDLE_TIME_MAX)), _place: place }, address)
+        let connection = Connection { stream, idle: Box::pin(sleep(IDLE_TIME_MAX)) };
+        connections.spawn(serve_one(connection, address, place, router.clone()));
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn serve_one(connection: Connection, address: SocketAddr, place: Place, router: Router) {
+    let place = Arc::new(place);
+    let answering = place.clone();
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        let asked = Asked::new(answering.clone());
+        request.extensions_mut().insert(ConnectInfo(Peer(address)));
+        let answer = router.clone().oneshot(request.map(Body::new));
+        async move { answer.await.map(|response: Response| response.map(|body| Answer { body, _asked: asked })) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .serve_connection(TokioIo::new(connection), answer);
+    tokio::select! {
+        biased;
+        () = place.given_up() => {}
+        // Whoever has gone, or is too slow, needs no answer.
+        _ = serving => {}
+    }
+}
+
+/// A request that is being answered: its connection keeps its place.
+struct Asked(Arc<Place>);
+
+impl Asked {
+    fn new(place: Arc<Place>) -> Self {
+        place.begins();
+        Asked(place)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.ends();
+    }
+}
+
+/// An answer on its way; the request is over when all of it is written.
+struct Answer {
+    body: Body,
+    _asked: Asked,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -62,18 +134,14 @@ impl Listener for BoundedListener {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-impl Connected<IncomingStream<'_, BoundedListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        Peer(*stream.remote_addr())
-    }
-}
-
 /// What goes over a connection.
 enum Stream {
     Plain(TcpStream),
     /// The two ends agree on keys.
     Agreeing(Box<Accept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
+    /// They have not agreed.
+    Failed,
 }
 
 /// What bytes are read from and written to.
@@ -84,22 +152,27 @@ impl Stream {
     /// Waits until both ends have agreed.
     fn agreed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut dyn Bytes>> {
         if let Stream::Agreeing(accept) = self {
-            let stream = ready!(Pin::new(&mut **accept).poll(context))?;
-            *self = Stream::Tls(Box::new(stream));
+            match ready!(Pin::new(&mut **accept).poll(context)) {
+                Ok(stream) => *self = Stream::Tls(Box::new(stream)),
+                Err(error) => {
+                    // It may not be asked again, and whoever serves the connection flushes it once more.
+                    *self = Stream::Failed;
+                    return Poll::Ready(Err(error));
+                }
+            }
         }
         Poll::Ready(match self {
             Stream::Plain(stream) => Ok(stream),
             Stream::Tls(stream) => Ok(&mut **stream),
-            Stream::Agreeing(_) => Err(io::ErrorKind::NotConnected.into()),
+            Stream::Agreeing(_) | Stream::Failed => Err(io::ErrorKind::NotConnected.into()),
         })
     }
 }
 
 /// A connection that ends when nothing moves.
-pub(crate) struct Connection {
+struct Connection {
     stream: Stream,
     idle: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
@@ -141,5 +214,30 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(ready!(self.stream.agreed(context))?).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// However often a byte comes.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_comes_byte_by_byte_has_so_long_as_a_whole() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, None, Router::new()));
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let mut sent = 0;
+        // Each comes long before a connection counts as idle.
+        while sent < 100 && slow.write_all(b"x").await.is_ok() {
+            sent += 1;
+            sleep(IDLE_TIME_MAX / 4).await;
+        }
+        assert!(sent < 20, "{sent} bytes");
+        serving.abort();
     }
 }

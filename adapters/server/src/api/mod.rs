@@ -12,17 +12,21 @@ mod error;
 mod events;
 pub(crate) mod extract;
 mod fires;
+mod handed;
 mod instances;
 pub(crate) mod listener;
 mod nodes;
 mod openapi;
 mod pauses;
+mod places;
+mod queries;
 mod reruns;
 pub(crate) mod rules;
 pub(crate) mod sight;
 mod sources;
 mod tasks;
 mod triggers;
+pub(crate) mod veil;
 pub(crate) mod views;
 
 use std::sync::Arc;
@@ -149,7 +153,8 @@ impl<S: Catalog, C: Clock> Api<S, C> {
 pub(crate) fn router<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Router {
     let (calls, document, rules) = described(api.clone());
     let writes = answers::Writes::of(&document);
-    let calls: Router = calls.layer(from_fn_with_state((api.clone(), writes), answers::once)).with_state(api.clone());
+    let known = from_fn_with_state(queries::Queries::of(&document), queries::known);
+    let calls: Router = calls.layer(from_fn_with_state((api.clone(), writes), answers::once)).layer(known).with_state(api.clone());
     let (pages, rules_of_pages) = console::routes(api.clone(), calls.clone());
     for Rule { method, path, needs } in rules.iter().chain(&rules_of_pages) {
         assert_eq!(*needs == Needs::Nothing, sign_in::is_public(path), "{method} {path} is for all here, and not there");

@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::extract::{Asker, Body, Client, Known, Named, check_characters, text_of};
+use super::handed::check_handed;
 use super::openapi::{Tagged, header_parameter};
 use super::reruns::Reason;
 use super::rules::{group_of, may_on_task};
-use super::{Api, ApiError, BY_CHARACTERS_MAX};
+use super::{Api, ApiError, BY_CHARACTERS_MAX, veil};
 use crate::identity::{Identity, Role};
 
 /// Largest request body, in bytes: a hundred thousand tasks.
@@ -128,6 +129,8 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     if !identity.may(Role::Editor, None) {
         may_apply(&api, &identity, &source, &documents).await?;
     }
+    check_handed(&api, &documents).await?;
+    let own: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
     let expected = match expected {
         IfRevision::Any => None,
         IfRevision::Exactly(revision) => Some(revision),
@@ -137,7 +140,7 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     let applied = applied.map_err(|_| ApiError::SourceChanged)?;
     let Applied { created, changed, unchanged, removed, refused } = applied;
     if !refused.is_empty() {
-        return Err(ApiError::Chains(refused));
+        return Err(ApiError::Chains(veil::chains(&api, &identity, &own, refused).await?));
     }
     if !asked.dry_run {
         api.signal();
@@ -183,7 +186,11 @@ pub(super) async fn may_edit<S: Catalog, C: Clock>(
         if let Some(group) = group_of(api, name).await?
             && !identity.may(Role::Editor, group.as_deref())
         {
-            return Err(ApiError::Forbidden { role: Role::Editor, group });
+            // One answer for all that they don't see: neither which task it is nor whose.
+            return Err(match identity.may(Role::Viewer, group.as_deref()) {
+                true => ApiError::Forbidden { role: Role::Editor, group },
+                false => ApiError::OutOfReach,
+            });
         }
     }
     let is_own = |name: &Arc<str>| documents.iter().any(|document| document.definition.name == *name);

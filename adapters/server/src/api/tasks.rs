@@ -11,18 +11,19 @@ use punctual_core::instance::{Origin, State};
 use punctual_core::limits;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Catalog, Clock, InstanceFilter, PauseView, Submitted, TaskQuery, TaskView, VersionView};
-use punctual_spec::payload::{self, PayloadSchema};
+use punctual_spec::payload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use super::answers::IdempotencyKey;
 use super::extract::{Asked, Asker, Body, Client, Known, Named};
 use super::openapi::{Done, Tagged};
 use super::reruns::Reason;
 use super::sight::Sight;
-use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, views};
+use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, fires, views};
 use crate::identity::Role;
 
 /// A page of something of a task.
@@ -154,6 +155,8 @@ pub(crate) struct TaskDetail {
     versions: Vec<views::VersionShown>,
     /// Missed fire times that still wait to be made up for, of a task that spaces them.
     catching_up: Option<CatchingUp>,
+    /// What is odd about when it fires next; null: nothing.
+    warning: Option<String>,
 }
 
 /// Missed fire times that still wait to be made up for.
@@ -174,6 +177,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
         task: views::task(&view, &api.store.pauses().await?, &api.zones),
         versions: versions.iter().map(views::version).collect(),
         catching_up: catching_up(&api, &view).await?,
+        warning: fires::warning(&view, &api.zones, api.clock.now().wall),
     };
     Ok(Tagged { is_known: known.is(&tag), tag, body: Json(detail) })
 }
@@ -306,9 +310,22 @@ async fn check_payload<S: Catalog, C: Clock>(
         }
     }
     let Some(schema) = schema else { return Ok(()) };
-    // It was checked when the task was applied.
-    let Ok(schema) = PayloadSchema::new(schema) else { return Ok(()) };
-    schema.check(payload.or_else(|| now["payload"].as_str())).map_err(|problem| ApiError::Payload { problem })
+    fits(api, schema, payload.or_else(|| now["payload"].as_str())).await.map_err(|problem| ApiError::Payload { problem })
+}
+
+/// Checks at once that may take longer than the others who wait for a thread should.
+static LONG_CHECKS: Semaphore = Semaphore::const_new(2);
+
+/// Checks a payload against a schema. A schema was checked when its task was applied; an older program may have taken more than this one does.
+pub(super) async fn fits<S, C>(api: &Api<S, C>, schema: &Value, payload: Option<&str>) -> Result<(), String> {
+    let schema = api.zones.payload_schema(schema).map_err(|problem| format!("the task's schema can't be followed any more: {problem}"))?;
+    if schema.is_quick(payload) {
+        return schema.check(payload);
+    }
+    let _place = LONG_CHECKS.acquire().await.map_err(|_| "the server ends".to_owned())?;
+    let payload = payload.map(str::to_owned);
+    let checked = tokio::task::spawn_blocking(move || schema.check(payload.as_deref())).await;
+    checked.unwrap_or_else(|_| Err("the check has failed".to_owned()))
 }
 
 /// Waits for the owner to apply the entry, so that the caller learns the instance's id.

@@ -354,15 +354,17 @@ fn an_editor_of_a_group_edits_its_tasks_only() {
         };
         let own = apply("mine", vec![task("new", Some("a"), None)]).await;
         assert_eq!((own.0, &own.1["created"]), (200, &json!(["new"])), "{}", own.1);
-        for (what, source, documents) in [
-            ("a task of another group", "mine", vec![task("new", Some("a"), None), task("other", Some("b"), None)]),
-            ("a task without a group", "mine", vec![task("other", None, None)]),
-            ("out of the group", "mine", vec![task("new", Some("b"), None)]),
-            ("somebody else's into the group", "mine", vec![task("new", Some("a"), None), task("in-b", Some("a"), None)]),
-            ("what is removed", "file", vec![task("in-a", Some("a"), None)]),
+        for (what, source, documents, code) in [
+            ("a task of another group", "mine", vec![task("new", Some("a"), None), task("other", Some("b"), None)], "PUN-406"),
+            ("a task without a group", "mine", vec![task("other", None, None)], "PUN-406"),
+            ("out of the group", "mine", vec![task("new", Some("b"), None)], "PUN-406"),
+            ("somebody else's into the group", "mine", vec![task("new", Some("a"), None), task("in-b", Some("a"), None)], "PUN-445"),
+            ("what is removed", "file", vec![task("in-a", Some("a"), None)], "PUN-445"),
         ] {
             let (status, answer) = apply(source, documents).await;
-            assert_eq!((status, &answer["code"]), (403, &json!("PUN-406")), "{what}: {answer}");
+            assert_eq!((status, &answer["code"]), (403, &json!(code)), "{what}: {answer}");
+            let said = answer["detail"].to_string();
+            assert!(code != "PUN-445" || !["in-b", "in-none", "\"b\""].iter().any(|name| said.contains(name)), "{what}: {said}");
         }
         let (status, answer) = apply("mine", vec![task("new", Some("a"), Some("in-b"))]).await;
         assert_eq!((status, &answer["code"]), (404, &json!("PUN-303")), "it would tell of a task that they don't see: {answer}");
@@ -370,6 +372,69 @@ fn an_editor_of_a_group_edits_its_tasks_only() {
         assert_eq!(status, 200);
         let names: Vec<_> = world.api.store.tasks(None, 10).await.unwrap().iter().map(|view| view.name.to_string()).collect();
         assert_eq!(names, ["in-a", "in-b", "in-none", "new"]);
+    });
+}
+
+/// What is of others is not named where something of theirs hangs together with it; and what they don't see answers as what is not there, but
+/// that its name is taken.
+#[test]
+fn an_editor_of_a_group_learns_nothing_of_other_tasks() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let root = world.token("root", &[(Role::Admin, None)]).await;
+        let ed = world.token("ed", &[(Role::Editor, Some("a"))]).await;
+        let task = |name: &str, group: &str, more: Value| {
+            let mut task = json!({ "name": name, "group": group, "trigger": "manual", "command": { "shell": "y" } });
+            task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            task
+        };
+        let put = async |token: &str, task: Value| {
+            let address = format!("/api/v1/tasks/{}?take_over=true", task["name"].as_str().unwrap());
+            world.ask("PUT", &address, Some(token), &task).await
+        };
+        let (status, said) = put(&root, task("hidden", "b", json!({ "after": [{ "task": "in-a" }] }))).await;
+        assert_eq!(status.as_u16(), 200, "{said}");
+        assert_eq!(put(&root, task("secret", "b", json!({}))).await.0.as_u16(), 200);
+        // One answer for every name that is taken.
+        let mut said = Vec::new();
+        for name in ["hidden", "secret", "in-b"] {
+            let (status, answer) = put(&ed, task(name, "a", json!({}))).await;
+            assert_eq!((status.as_u16(), &answer["code"]), (403, &json!("PUN-445")), "{answer}");
+            said.push(answer);
+        }
+        said.dedup();
+        assert_eq!(said.len(), 1);
+        for path in ["/api/v1/tasks/secret", "/api/v1/tasks/nothing"] {
+            let (status, answer) = world.ask("DELETE", path, Some(&ed), &json!({})).await;
+            assert_eq!((status.as_u16(), &answer["code"]), (404, &json!("PUN-303")));
+        }
+        // What would be left without the task that it fires after, and a ring.
+        let (status, answer) = world.ask("DELETE", "/api/v1/tasks/in-a?take_over=true", Some(&ed), &json!({})).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (400, &json!("PUN-151")), "{answer}");
+        let detail = answer["detail"].to_string();
+        assert!(detail.contains("a task that you do not see") && detail.contains("`in-a`") && !detail.contains("hidden"), "{detail}");
+        let (_, answer) = world.ask("DELETE", "/api/v1/tasks/in-a?take_over=true", Some(&root), &json!({})).await;
+        assert!(answer["detail"].to_string().contains("`hidden`"), "whoever sees all is told: {answer}");
+    });
+}
+
+/// A filter with a letter too few would find everything.
+#[test]
+fn what_an_address_asks_for_has_to_be_there() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let (_, _, rules) = described(world.api.clone());
+        for rule in rules.iter().filter(|rule| rule.path.starts_with("/api/v1/") && rule.path != "/api/v1/events") {
+            let address = format!("{}?stat=failed", nowhere(rule.path));
+            let (status, answer) = world.ask(rule.method.as_str(), &address, None, &json!({})).await;
+            assert_eq!((status.as_u16(), &answer["code"]), (400, &json!("PUN-446")), "{} {address}: {answer}", rule.method);
+        }
+        let (_, answer) = world.ask("GET", "/api/v1/instances?stat=failed", None, &json!({})).await;
+        let detail = answer["detail"].as_str().unwrap();
+        assert!(detail.contains("did you mean `state`?") && detail.contains("created_after"), "{detail}");
+        for path in ["/api/v1/instances?state=failed&limit=5", "/api/v1/audit?before=5", "/api/v1/tasks?q=in%2Da", "/health?x=1"] {
+            assert_eq!(world.ask("GET", path, None, &json!({})).await.0, 200, "{path}");
+        }
     });
 }
 

@@ -22,7 +22,7 @@ use super::internal::InternalArgs;
 use super::oidc::OidcArgs;
 use super::output::Output;
 use super::reach::{self, ReachArgs};
-use crate::api::listener::{BoundedListener, Peer};
+use crate::api::listener;
 use crate::api::{self, Api};
 use crate::embedded::Embedded;
 use crate::feed::Feed;
@@ -126,9 +126,7 @@ impl DevArgs {
         let address = format!("{}://{address}", self.reach.scheme());
         let first_run = reach::first_run_line(&access, &*store, &*clock, &address).await?;
         let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse });
-        let listener = BoundedListener::new(listener, tls);
-        let service = router.into_make_service_with_connect_info::<Peer>();
-        let serving = tokio::spawn(async move { axum::serve(listener, service).await });
+        let serving = tokio::spawn(listener::serve(listener, tls, router));
         say(&format!("API on {address}; try `punctual instances`. Ctrl-C stops.\n"));
         if let Some(line) = first_run {
             say(&line);

@@ -168,6 +168,10 @@ struct Cli {
 /// Runs a command that needs the world, on all cores, and says what went wrong where something did.
 fn block_on(command: impl Future<Output = anyhow::Result<Exit>>, output: &mut Output) -> Exit {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from);
+    let command = async {
+        let _kept = file_sizes_are_errors()?;
+        command.await
+    };
     match runtime.and_then(|runtime| runtime.block_on(command)) {
         Ok(exit) => exit,
         Err(error) => {
@@ -175,6 +179,12 @@ fn block_on(command: impl Future<Output = anyhow::Result<Exit>>, output: &mut Ou
             Exit::Found
         }
     }
+}
+
+/// A write beyond the limit of file sizes fails, and is said as any other write that fails. Without anybody who takes the signal, it ends the
+/// process. What is started gets it as it was.
+fn file_sizes_are_errors() -> std::io::Result<tokio::signal::unix::Signal> {
+    tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
 /// A message for each Ctrl-C or termination signal.

@@ -1,6 +1,7 @@
 //! The commands of those who put things right: kill, skip, rerun, pause, resume, drain, undrain, dead-letters, audit.
 
 use punctual_core::instance::State;
+use punctual_core::text::cut_to_width;
 use serde_json::{Value, json};
 
 use super::Exit;
@@ -298,7 +299,7 @@ impl ListArgs {
         let mut shown = table(["INSTANCE", "TASK", "FIRE TIME", "ENDED", "CAUSE", "ATTEMPT", "DETAIL"]);
         for letter in page["dead_letters"].as_array().into_iter().flatten() {
             let fields = ["id", "task", "fire_time", "ended_at", "cause", "attempt", "detail"];
-            shown.add_row(fields.map(|field| text(&letter[field]).chars().take(60).collect::<String>()));
+            shown.add_row(fields.map(|field| cut_to_width(&text(&letter[field]), 60)));
         }
         let next = page["next"].as_str().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
         Ok(format!("{shown}{next}"))
@@ -421,7 +422,7 @@ impl AuditArgs {
         let mut shown = table(["AT", "BY", "ACTION", "TASK", "INSTANCE", "SUBJECT", "REASON", "FROM"]);
         for entry in page["audit"].as_array().into_iter().flatten() {
             let fields = ["at", "by", "action", "task", "instance", "subject", "reason", "from"];
-            shown.add_row(fields.map(|field| text(&entry[field]).chars().take(60).collect::<String>()));
+            shown.add_row(fields.map(|field| cut_to_width(&text(&entry[field]), 60)));
         }
         let next = page["next"].as_u64().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
         Ok(format!("{shown}{next}"))

@@ -149,6 +149,9 @@ impl TasksArgs {
             shown += &format!("{}\n", paused_line(pause));
         }
         shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
+        if let Some(warning) = task["warning"].as_str() {
+            shown += &format!("! {}\n", text(&Value::from(warning)));
+        }
         if let Some(left) = task["catching_up"]["left"].as_u64() {
             let last = text(&task["catching_up"]["last_begins_at"]);
             shown += &format!("made up for {left} more missed fire times, the last one begins at {last}\n");
@@ -204,7 +207,7 @@ fn instances(instances: &[Value]) -> String {
 
 /// As much of a text as a column has room for.
 fn cut(text: &str) -> String {
-    text.chars().take(60).collect()
+    punctual_core::text::cut_to_width(text, 60)
 }
 
 /// Which part an instance is: `2 of 5, eu` for a shard or an item, counted from 1; `all 5` for what was divided into them, `7 nodes` for a

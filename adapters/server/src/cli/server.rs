@@ -24,7 +24,7 @@ use super::Exit;
 use super::oidc::OidcArgs;
 use super::output::Output;
 use super::reach::{self, ReachArgs};
-use crate::api::listener::{BoundedListener, Peer};
+use crate::api::listener;
 use crate::api::{self, Api};
 use crate::feed::Feed;
 use crate::printer::Printer;
@@ -190,8 +190,7 @@ impl ServerArgs {
             access,
             pulse,
         };
-        let service = api::router(api).into_make_service_with_connect_info::<Peer>();
-        let serving_api = tokio::spawn(async move { axum::serve(BoundedListener::new(api_listener, tls), service).await });
+        let serving_api = tokio::spawn(listener::serve(api_listener, tls, api::router(api)));
         say.line(format_args!(
             "Punctual {}, replica {}, {} partitions, time zones {}\nAPI on {api_address}, workers on {advertised}. Ctrl-C hands over and stops.",
             env!("CARGO_PKG_VERSION"),

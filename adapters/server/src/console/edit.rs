@@ -24,6 +24,7 @@ use super::runs::{Drawn, draw};
 use super::tasks::{find, yaml};
 use super::words::Words;
 use crate::api::ApiError;
+use crate::api::rules::group_in;
 use crate::identity::Role;
 
 /// Tasks that are made here have a source each, so that changing one says nothing of the others.
@@ -122,14 +123,24 @@ async fn show_edit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
     let spec = TaskSpec::from_json(&view.document);
     viewer.require(Role::Editor, spec.as_ref().ok().and_then(|spec| spec.group.as_deref()))?;
     let document = spec.map_or_else(|_| view.document.to_string(), |spec| yaml(&spec));
-    let source = foreign_source(console, name).await?;
+    let source = foreign_source(console, viewer, name).await?;
     let checked = Some(look(console, viewer, &document).1);
     Ok(viewer.show(&page(viewer, Some(name), document, String::new(), checked, source)))
 }
 
-async fn foreign_source<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str) -> Result<Option<String>, ConsoleError> {
+/// Nothing is said of a task that they don't see: whatever name may be asked for.
+async fn foreign_source<S: Catalog, C: Clock>(
+    console: &Console<S, C>,
+    viewer: &Viewer,
+    name: &str,
+) -> Result<Option<String>, ConsoleError> {
     let task = console.api.store.task_now(Arc::from(name)).await?;
-    Ok(task.map(|task| task.source).filter(|source| !is_console_source(source)).map(|source| source.to_string()))
+    let is_seen = |document: &str| viewer.identity.may(Role::Viewer, group_in(document).as_deref());
+    Ok(task
+        .filter(|task| is_seen(&task.document))
+        .map(|task| task.source)
+        .filter(|source| !is_console_source(source))
+        .map(|source| source.to_string()))
 }
 
 fn page(
@@ -240,7 +251,7 @@ pub(super) async fn check<S: Catalog, C: Clock>(State(console): State<Console<S,
     let (_, checked) = look(&console, &viewer, &document);
     let name = fields.get("name");
     let source = match name {
-        Some(name) => match foreign_source(&console, name).await {
+        Some(name) => match foreign_source(&console, &viewer, name).await {
             Ok(source) => source,
             Err(error) => return error.page(&viewer),
         },
@@ -269,7 +280,7 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
     let w = viewer.words();
     let document = newlines(fields.text("document"));
     let source = match name {
-        Some(name) => foreign_source(console, name).await?,
+        Some(name) => foreign_source(console, viewer, name).await?,
         None => None,
     };
     let again = |checked: Checked, source: Option<String>| {
@@ -285,6 +296,11 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
     let spec = &task.spec;
     viewer.require(Role::Editor, spec.group.as_deref())?;
     let existing = console.api.store.task(Arc::from(spec.name.as_str())).await?.filter(|(view, _)| !view.removed);
+    if let Some((view, _)) = &existing
+        && !viewer.identity.may(Role::Viewer, group_in(&view.document).as_deref())
+    {
+        return refuse(checked, ApiError::OutOfReach.into(), source);
+    }
     match name {
         None if existing.is_some() => return refuse(checked, ConsoleError::NameTaken { name: spec.name.clone() }, source),
         // Another name would be another task.
@@ -337,7 +353,7 @@ async fn do_remove<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, fo
     if view.removed {
         return Err(ApiError::NoSuchTask { name: name.to_owned() }.into());
     }
-    if let Some(source) = foreign_source(console, name).await? {
+    if let Some(source) = foreign_source(console, viewer, name).await? {
         return Err(ConsoleError::OthersTask { name: name.to_owned(), source });
     }
     if !fields.has("confirmed") {

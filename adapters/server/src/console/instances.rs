@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use punctual_core::batch::Output;
 use punctual_core::instance::{InstanceRow, Part, State as InstanceState};
+use punctual_core::text::cut_to_width;
 use punctual_core::time::Millis;
 use punctual_driver::ports::{Catalog, Clock, InstanceCursor, InstanceFilter, InstanceView};
 use punctual_spec::spec::TaskSpec;
@@ -60,7 +61,7 @@ pub(super) fn row(view: &InstanceView, lang: Lang) -> Row {
     let row = &view.row;
     let last = row.transitions.last();
     let detail = match last.and_then(|last| last.detail.as_deref()) {
-        Some(detail) => detail.lines().next().unwrap_or_default().chars().take(140).collect(),
+        Some(detail) => cut_to_width(detail.lines().next().unwrap_or_default(), 140),
         None if row.state == InstanceState::Succeeded => String::new(),
         None => last.map_or("", |last| terms::cause(last.cause, lang)).to_owned(),
     };
@@ -243,7 +244,8 @@ pub(super) async fn find<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str
 
 async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id: &str) -> Answer {
     let (w, lang, store) = (viewer.words(), viewer.lang, &console.api.store);
-    let view = find(console, id).await?;
+    let mut view = find(console, id).await?;
+    api::veil::instances(&console.api, &viewer.identity, std::slice::from_mut(&mut view)).await?;
     let outputs = store.outputs(view.row.id).await?;
     let instance = &view.row;
     let versions = store.task(view.task_name.clone()).await?.map(|(_, versions)| versions).unwrap_or_default();

@@ -319,7 +319,7 @@ tasks:
         let shell = json!({ "shell": "true" });
         put("x", manual(json!({ "name": "x", "group": "mailing", "command": shell }))).check_refusal(403, "PUN-406");
         put("x", manual(json!({ "name": "x", "command": shell }))).check_refusal(403, "PUN-406");
-        put("mails", manual(json!({ "name": "mails", "group": "billing", "command": shell }))).check_refusal(403, "PUN-406");
+        put("mails", manual(json!({ "name": "mails", "group": "billing", "command": shell }))).check_refusal(403, "PUN-445");
         for ties in [json!({ "after": [{ "task": "mails" }], "command": shell }), json!({ "nodes": [{ "name": "n", "task": "mails" }] })] {
             let mut document = manual(json!({ "name": "x", "group": "billing" }));
             document.as_object_mut().unwrap().extend(ties.as_object().unwrap().clone());
@@ -503,5 +503,57 @@ fn the_api_speaks_tls_with_a_certificate_of_its_own() {
     assert!(listed.code == Some(0) && listed.stdout.contains("bill"), "{}", listed.stderr);
     assert!(cli("other.pem").stderr.starts_with("PUN-401"), "another root");
     drop(silent);
+    dev.stop();
+}
+
+/// Whatever name is asked for.
+#[test]
+fn the_page_that_checks_a_task_says_nothing_of_others() {
+    let folder = Folder::with(FILE);
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ed", json!([{ "role": "editor", "group": "mailing" }]));
+    let ed = Session::begin(&dev, "ed", &[]);
+    let post = |path: &str, name: &str, task: &str| {
+        let document = format!("name%3A+{task}%0Agroup%3A+mailing%0Atrigger%3A+manual%0Acommand%3A+x");
+        form(&dev, path, &ed.headers(), &format!("csrf={}&name={name}&document={document}", ed.csrf))
+    };
+    let check = |name: &str| {
+        let page = post("/tasks/check", name, "x");
+        assert_eq!(page.status, 200, "{page:?}");
+        page.body.replace(name, "NAME")
+    };
+    assert_eq!(check("bill"), check("nothing"), "its source would show");
+    assert_ne!(check("mail"), check("nothing"), "that of their own shows");
+    let taken = post("/tasks", "", "bill");
+    assert!(taken.status == 422 && taken.body.contains("PUN-445") && !taken.body.contains("billing"), "{taken:?}");
+    dev.stop();
+}
+
+/// What another group's task has made fire is seen, and that task is not.
+#[test]
+fn what_a_task_that_is_not_seen_has_caused_does_not_name_it() {
+    let folder = Folder::with(
+        "
+tasks:
+  - {name: bill, group: billing, trigger: manual, command: 'true'}
+  - {name: mail, group: mailing, trigger: manual, after: bill, command: 'true'}
+",
+    );
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ann", json!([{ "role": "viewer", "group": "mailing" }]));
+    let ann = Session::begin(&dev, "ann", &[]);
+    assert_eq!(call(&dev, "POST", "/api/v1/tasks/bill/trigger", &root.headers(), &json!({})).status, 202);
+    let get = |session: &Session, path: &str| call(&dev, "GET", path, &session.headers(), &Value::Null);
+    let listed = eventually("it fires after", || {
+        let listed = get(&root, "/api/v1/instances?task=mail").json();
+        listed["instances"][0]["id"].as_str().map(str::to_owned)
+    });
+    let seen = get(&root, &format!("/api/v1/instances/{listed}")).json();
+    assert!(seen["caused_by"].is_string() && seen["transitions"].to_string().contains("bill"), "{seen:#}");
+    for path in [format!("/api/v1/instances/{listed}"), "/api/v1/instances?task=mail".to_owned(), format!("/instances/{listed}")] {
+        let answer = get(&ann, &path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!answer.body.contains("bill") && !answer.body.contains(seen["caused_by"].as_str().unwrap()), "{path}: {}", answer.body);
+    }
     dev.stop();
 }

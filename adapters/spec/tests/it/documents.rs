@@ -290,3 +290,13 @@ tasks:
         {"name":"b","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"max_attempts":3,"on":{"statuses":["429"],"timeouts":false},"budget":{"ratio":1,"min_per_minute":5}},"downstream":"mail","circuit_breaker":{"failures":9,"open":"1s"}}
         {"name":"c","trigger":"manual","handler":{"name":"own"},"retry":{"max_attempts":3,"on":{"timeouts":false}}}"#]].assert_eq(&documents.join("\n"));
 }
+
+/// It was checked when it was applied: a stored document is read without making its schema again.
+#[test]
+fn the_schema_of_a_stored_payload_is_not_made_for_each_read() {
+    let document = r#"{"name":"a","trigger":"manual","command":{"shell":"x"},"payload_schema":{"type":"whole"}}"#;
+    let zones = Zones::bundled();
+    assert!(decode(document, &zones).unwrap().takes.is_some());
+    let findings = TaskSpec::from_json(document).unwrap().to_definition(&zones).unwrap_err();
+    assert_eq!(findings[0].code, Code::PayloadSchema);
+}

@@ -696,7 +696,7 @@ fn what_multiplies_on_each_step_is_refused_where_it_becomes_too_much() {
     check(
         &text,
         expect![[r#"
-        tasks.yaml:18:78: PUN-154 tasks[16].nodes[1].task: each time that `t16` fires, 131070 firings of other tasks could follow
+        tasks.yaml:18:78: PUN-155 tasks[16].nodes[1].task: each time that `t16` fires, 131070 firings of other tasks could follow
             at most 100000; give a task that it calls the work at once, in `shards` or a `map`
     "#]],
     );

@@ -281,3 +281,17 @@ fn the_largest_workflows_are_checked_in_no_time() {
     assert!(problems.to_string().contains("PUN-165"), "{problems}");
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}, without optimisation", started.elapsed());
 }
+
+/// In a file the task that is called may be below the one that calls.
+#[test]
+fn what_a_node_hands_over_is_what_the_called_task_takes() {
+    let file = |payload: &str| {
+        read(&format!(
+            "tasks:\n- {{name: w, trigger: manual, nodes: [{{name: c, task: sub, payload: {payload}}}, {{name: d, task: elsewhere, payload: 1}}]}}\n\
+             - {{name: sub, trigger: manual, command: x, payload_schema: {{type: object, required: [id]}}}}\n"
+        ))
+    };
+    assert!(file("{id: 1}").is_ok());
+    let problems = file("{no: 1}").unwrap_err().to_string();
+    assert!(problems.contains("PUN-154") && problems.contains("nodes[0].payload") && problems.contains(":2:"), "{problems}");
+}

@@ -4,6 +4,7 @@ use punctual_core::backfill::{BackfillPlan, BackfillRow, BackfillState, Backfill
 use punctual_core::ids::{InboxId, PartitionId, TaskId};
 use punctual_core::inbox::Request;
 use punctual_core::instance::{InstanceRow, Origin, Part};
+use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Actor, Catalog, Store, Submitted};
 
@@ -121,6 +122,39 @@ pub async fn fire_times_that_have_an_instance_are_told_with_the_cursor<F: Factor
     assert_eq!((fired.view.task, fired.view.next_fire, fired.newest), (task, next_fire, None));
     assert_eq!(fired.fired, [at(1), at(2), at(3)]);
     assert!(store.fired("none".into(), at(0), at(5)).await.expect("an answer").is_none());
+}
+
+/// The newest of each task, and whatever runs.
+pub async fn so_many_backfills_of_a_task_are_remembered<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let mut owner = Owner::of_all(&store).await;
+    let made = tasks_in_force(&store, &mut owner, &["one", "two"]).await;
+    let (id, kept) = (|number: usize| InboxId(1_000 + number as u64), limits::BACKFILLS_KEPT_MAX);
+    let row = |number: usize, (task, partition): (TaskId, PartitionId), state: BackfillState| BackfillRow {
+        id: id(number),
+        partition,
+        at: START,
+        by: "me".into(),
+        plan: plan(task, &[number as i64]).into(),
+        state,
+        made: 1,
+        ended: 1,
+    };
+    let write = |row: BackfillRow| BackfillWrite { row, is_new: true };
+    let mut batch = owner.batch();
+    batch.backfills.push(write(row(0, made[1], BackfillState::Done)));
+    batch.backfills.push(write(row(1, made[0], BackfillState::Running)));
+    batch.backfills.extend((2..=kept).map(|number| write(row(number, made[0], BackfillState::Done))));
+    commit(&store, batch).await;
+    let ids = async |task| store.backfills(Some(task), 1_000).await.expect("backfills").iter().map(|row| row.id).collect::<Vec<_>>();
+    assert_eq!(ids(made[0].0).await.len(), kept);
+    let mut batch = owner.batch();
+    batch.backfills.extend((kept + 1..kept + 4).map(|number| write(row(number, made[0], BackfillState::Cancelled))));
+    commit(&store, batch).await;
+    let mut expected: Vec<_> = (4..kept + 4).rev().map(id).collect();
+    expected.push(id(1));
+    assert_eq!(ids(made[0].0).await, expected, "the oldest that have ended are gone");
+    assert_eq!(ids(made[1].0).await, [id(0)], "another task's stay");
 }
 
 /// Also one that nobody has taken up.

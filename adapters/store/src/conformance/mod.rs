@@ -93,6 +93,7 @@ macro_rules! conformance_tests {
             a_backfill_comes_to_its_owner_and_its_row_back
             a_task_has_one_backfill_at_a_time
             fire_times_that_have_an_instance_are_told_with_the_cursor
+            so_many_backfills_of_a_task_are_remembered
             a_backfill_is_cancelled_by_its_id
         });
         $crate::conformance_tests!(@cases $factory, $block_on, inbox {

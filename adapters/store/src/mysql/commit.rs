@@ -19,6 +19,7 @@ use punctual_core::backfill::BackfillWrite;
 use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId};
 use punctual_core::instance::{InstanceRow, Part, State};
+use punctual_core::limits;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{StoreError, TaskDay};
 use punctual_driver::reading::TASK_DAYS;
@@ -539,6 +540,17 @@ impl Writer<'_> {
             values.bytes(&codec::pack_backfill(&row.plan));
         });
         script.put_all(Expected::Any, inserts);
+        let mut tasks: Vec<u64> = self.batch.backfills.iter().filter(|write| write.is_new).map(|write| write.row.plan.task.0).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        for task in tasks {
+            // A statement may read the table that it changes only by way of another one.
+            let last = format!(
+                "SELECT id FROM (SELECT id FROM backfills FORCE INDEX (backfills_by_task) WHERE task = {task} ORDER BY id DESC LIMIT 1 OFFSET {}) o",
+                limits::BACKFILLS_KEPT_MAX
+            );
+            script.put(Expected::Any, format!("DELETE FROM backfills WHERE task = {task} AND state <> 0 AND id <= ({last})"));
+        }
         for BackfillWrite { row, .. } in self.batch.backfills.iter().filter(|write| !write.is_new) {
             let (id, state, made, ended) = (row.id, row.state.code(), row.made, row.ended);
             script.put(Expected::Any, format!("UPDATE backfills SET state = {state}, made = {made}, ended = {ended} WHERE id = {id}"));

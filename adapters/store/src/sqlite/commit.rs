@@ -10,6 +10,7 @@ use punctual_core::backfill::BackfillWrite;
 use punctual_core::batch::{Batch, CommitOutcome, LeaseCheck};
 use punctual_core::ids::{InstanceId, PartitionId, ReplicaId};
 use punctual_core::instance::State;
+use punctual_core::limits;
 use punctual_driver::ports::TaskDay;
 use punctual_driver::reading::TASK_DAYS;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ffi, params};
@@ -275,13 +276,18 @@ impl Writer<'_> {
             "INSERT INTO backfills (id, partition, at, by, task, state, made, ended, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         let mut change = self.connection.prepare_cached("UPDATE backfills SET state = ?2, made = ?3, ended = ?4 WHERE id = ?1")?;
+        let mut forget = self.connection.prepare_cached(
+            "DELETE FROM backfills WHERE task = ?1 AND state <> 0
+             AND id <= (SELECT id FROM backfills WHERE task = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        )?;
         for BackfillWrite { row, is_new } in &batch.backfills {
             self.check_covered(row.partition, || format!("backfill {}", row.id))?;
             let (id, state) = (row.id.0.cast_signed(), row.state.code());
             match is_new {
                 true => {
                     let (task, body) = (row.plan.task.0.cast_signed(), codec::pack_backfill(&row.plan));
-                    insert.execute(params![id, row.partition.0, row.at.0, &*row.by, task, state, row.made, row.ended, body])?
+                    insert.execute(params![id, row.partition.0, row.at.0, &*row.by, task, state, row.made, row.ended, body])?;
+                    forget.execute(params![task, limits::BACKFILLS_KEPT_MAX as i64])?
                 }
                 false => change.execute(params![id, state, row.made, row.ended])?,
             };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use punctual_driver::ports::StoreError;
 use rusqlite::ErrorCode;
+use rusqlite::ffi::SQLITE_IOERR_WRITE;
 use rusqlite::types::Type;
 
 use crate::codec::Malformed;
@@ -25,6 +26,13 @@ impl Database {
     pub(crate) fn error(&self, error: rusqlite::Error) -> StoreError {
         let (database, reason) = (self.name(), error.to_string());
         match &error {
+            // SQLite keeps to itself what the system has said.
+            rusqlite::Error::SqliteFailure(failure, _) if failure.extended_code == SQLITE_IOERR_WRITE => {
+                let reason = format!(
+                    "{reason}: the file could not be written, for a limit of file sizes (`ulimit -f`), a quota, or a disk that fails"
+                );
+                StoreError::Other { database, reason }
+            }
             rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
                 ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Busy { database, reason },
                 ErrorCode::DiskFull => StoreError::Full { database, reason },
