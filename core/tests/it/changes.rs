@@ -103,7 +103,7 @@ fn a_trigger_that_nobody_has_taken_up_is_cancelled() {
 #[test]
 fn a_kill_gives_no_time_to_clean_up() {
     let mut world = world();
-    world.script("a", &[Run { takes: 60_000, end: End::Succeeded, obeys_after: Some(5_000) }]);
+    world.script("a", &[Run { takes: 60_000, obeys_after: Some(5_000), ..Run::default() }]);
     world.trigger("a", None);
     world.run(SECOND);
     // It was asked to end first, and cleans up.
