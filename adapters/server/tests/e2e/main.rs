@@ -13,6 +13,7 @@ mod limits;
 mod oidc;
 mod parts;
 mod people;
+mod rows;
 mod support;
 mod trouble;
 mod workflows;

@@ -455,11 +455,12 @@ impl Catalog for MySqlStore {
         instance: InstanceId,
         node: NodeIndex,
         mark: NodeMark,
+        subject: Arc<str>,
         by: Actor,
         now: Timestamp,
     ) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &by, &self.now(now)).await;
+        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &subject, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 
