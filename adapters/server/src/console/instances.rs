@@ -19,7 +19,7 @@ use super::fires;
 use super::form::{Fields, Form, Query, address, segment};
 use super::page::{Lang, Nav, Page, Viewer};
 use super::runs::{Drawn, NodeLine, draw, node_lines};
-use super::show::{Badge, MaybeTime, Span, Time, visible};
+use super::show::{Badge, MaybeTime, Span, Time};
 use super::terms;
 use super::words::Words;
 use crate::api::rules::may_on_task;
@@ -60,7 +60,7 @@ pub(super) fn row(view: &InstanceView, lang: Lang) -> Row {
     let row = &view.row;
     let last = row.transitions.last();
     let detail = match last.and_then(|last| last.detail.as_deref()) {
-        Some(detail) => visible(&detail.lines().next().unwrap_or_default().chars().take(140).collect::<String>()),
+        Some(detail) => detail.lines().next().unwrap_or_default().chars().take(140).collect(),
         None if row.state == InstanceState::Succeeded => String::new(),
         None => last.map_or("", |last| terms::cause(last.cause, lang)).to_owned(),
     };
@@ -170,7 +170,7 @@ struct Step {
     badge: Badge,
     kind: &'static str,
     cause: &'static str,
-    detail: Option<String>,
+    detail: Option<Arc<str>>,
     worker: Option<String>,
     code: Option<i32>,
 }
@@ -206,8 +206,8 @@ struct InstancePage {
     created: Time,
     due: MaybeTime,
     worker: Option<String>,
-    payload: Option<String>,
-    result: Option<String>,
+    payload: Option<Arc<str>>,
+    result: Option<Arc<str>>,
     key: Option<Arc<str>>,
     parent: Option<String>,
     caused_by: Option<String>,
@@ -262,7 +262,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         badge: Badge(step.to, lang),
         kind: step.to.name(),
         cause: terms::cause(step.cause, lang),
-        detail: step.detail.as_deref().map(visible),
+        detail: step.detail.clone(),
         worker: step.worker.as_ref().map(ToString::to_string),
         code: step.code,
     });
@@ -289,8 +289,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         created: Time(instance.created_at()),
         due: MaybeTime(instance.due_at.filter(|_| !is_terminal)),
         worker: instance.worker.as_ref().map(|worker| worker.id.to_string()),
-        payload: instance.payload.as_deref().map(visible),
-        result: instance.result.as_deref().map(visible),
+        payload: instance.payload.clone(),
+        result: instance.result.clone(),
         key: instance.key.clone(),
         parent: instance.parent().map(|id| id.to_string()),
         caused_by: instance.links.as_deref().and_then(|links| links.cause).map(|id| id.to_string()),
@@ -337,7 +337,7 @@ async fn parts_of<S: Catalog, C: Clock>(
 /// What an attempt wrote, the end of it where it is long. Bytes that are not UTF-8 show as replacement characters.
 fn block(attempt: u32, output: &Output) -> OutputBlock {
     let begin = output.bytes.len().saturating_sub(OUTPUT_SHOWN);
-    let text = visible(&String::from_utf8_lossy(&output.bytes[begin..]));
+    let text = String::from_utf8_lossy(&output.bytes[begin..]).into_owned();
     OutputBlock { attempt, text, missing: begin as u64 + output.dropped }
 }
 
@@ -358,7 +358,7 @@ struct ConfirmPage<'a> {
 pub(super) fn confirm(viewer: &Viewer, fields: &Fields, question: &str, verb: &str, back: &str) -> Response {
     let w = viewer.words();
     let (p, action) = (viewer.page(Nav::None, w.confirm), viewer.address.clone());
-    viewer.show(&ConfirmPage { p, w, question, verb, action, back, fields: fields.others() })
+    viewer.show_form(&ConfirmPage { p, w, question, verb, action, back, fields: fields.others() })
 }
 
 macro_rules! endings {

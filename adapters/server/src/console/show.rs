@@ -117,11 +117,14 @@ impl fmt::Display for Dot {
 
 impl HtmlSafe for Dot {}
 
-/// Text as somebody else has written it, with control characters as pictures of themselves: a browser shows nothing for them, and what they
+/// A page with the control characters that somebody has written as pictures of themselves: a browser shows nothing for them, and what they
 /// would do in a terminal is there to be read.
-pub(super) fn visible(text: &str) -> String {
+pub(super) fn visible(text: String) -> String {
+    if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t' | '\r')) {
+        return text;
+    }
     let picture = |character: char| match character {
-        '\n' | '\t' => character,
+        '\n' | '\t' | '\r' => character,
         '\0'..' ' => char::from_u32(0x2400 + u32::from(character)).unwrap_or(character),
         '\u{7f}' => '\u{2421}',
         '\u{80}'..'\u{a0}' => '\u{fffd}',
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn control_characters_are_seen() {
-        assert_eq!(visible("a\u{1b}[31mred\u{7}\r\n\tb\u{7f}\u{9b}2J é"), "a␛[31mred␇␍\n\tb␡\u{fffd}2J é");
+        assert_eq!(visible("a\u{1b}[31mred\u{7}\r\n\tb\u{7f}\u{9b}2J é".to_owned()), "a␛[31mred␇\r\n\tb␡\u{fffd}2J é");
     }
 
     #[test]
