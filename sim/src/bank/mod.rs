@@ -138,7 +138,7 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
     row(Core(Guard::NodesWait), &["dag.parents_first"]),
     row(Core(Guard::EndedNodesKnown), &["dag.complete", "dag.parents_first", "fire.no_duplicate", "heal.converges"]),
-    row(Core(Guard::CallsKnown), &["call.complete", "heal.converges"]),
+    row(Core(Guard::CallsKnown), &["inbox.once"]).aimed(Aim::CalledTakenOver),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)
