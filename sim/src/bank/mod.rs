@@ -136,8 +136,8 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::GroupLimit), &["group.held"]).known(11),
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
     row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
-    row(Core(Guard::NodesWait), &["dag.parents_first"]),
-    row(Core(Guard::EndedNodesKnown), &["dag.complete", "dag.parents_first", "fire.no_duplicate", "heal.converges"]),
+    row(Core(Guard::NodesWait), &["dag.parents_first"]).known(8),
+    row(Core(Guard::EndedNodesKnown), &["dag.complete", "dag.parents_first", "fire.no_duplicate", "heal.converges"]).known(8),
     row(Core(Guard::CallsKnown), &["inbox.once"]).aimed(Aim::CalledTakenOver),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
