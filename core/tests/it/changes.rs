@@ -5,7 +5,6 @@ use std::sync::Arc;
 use punctual_core::definition::{Blocking, Trigger};
 use punctual_core::inbox::{DelayedChange, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, State};
-use punctual_core::protocol::End;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_sim::tabletop::{InstanceAction, Run, TriggerChanged, World, task};
 
