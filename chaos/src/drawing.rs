@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use punctual_sim::draw::Draw;
 use punctual_sim::load;
-use punctual_sim::plan::{Family, Fault, FaultKind, Plan, Selector, Shape};
+use punctual_sim::plan::{CallKind, Family, Fault, FaultKind, Plan, Selector, Shape};
 use punctual_sim::swarm::{Swarm, swarm};
 
 /// Most submissions of a flood: each is a request of its own here.
@@ -53,6 +53,8 @@ pub fn draw(drawing: &Drawing) -> Plan {
         ..Swarm::default()
     };
     let mut plan = swarm(drawing.seed, &options);
+    // Whom an operator meets is found in the database's memory, which real ones don't show.
+    plan.calls.retain(|call| !matches!(call.what, CallKind::Operate { .. }));
     for fault in &mut plan.faults {
         if let FaultKind::Flood { count, .. } = &mut fault.kind {
             *count = (*count).min(FLOOD_MAX);

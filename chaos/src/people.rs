@@ -69,6 +69,8 @@ impl Cluster {
             CallKind::Cancel { nth } => self.cancel(*nth).await,
             CallKind::Edit { task, document } => drop(self.define(*task, Some(document)).await),
             CallKind::Remove { task } => drop(self.define(*task, None).await),
+            // Whom it meets is found in the database's memory: it is not drawn for real processes.
+            CallKind::Operate { .. } => {}
             CallKind::Pause { on, lasts_ms } => {
                 self.set_pause(on, true).await;
                 sleep(Duration::from_millis(*lasts_ms)).await;

@@ -73,6 +73,15 @@ pub struct BackfillRow {
 }
 
 impl BackfillRow {
+    /// Whether its owner has something to do with it: it runs, or was cancelled with instances that still do.
+    pub fn is_unfinished(&self) -> bool {
+        match self.state {
+            BackfillState::Running => true,
+            BackfillState::Done => false,
+            BackfillState::Cancelled => self.ended < self.made,
+        }
+    }
+
     /// The ordinal of its instances.
     pub fn ordinal(&self) -> u64 {
         ordinal_of(self.id, 0)

@@ -206,7 +206,7 @@ pub struct Snapshot {
     pub slots: Vec<GroupSlot>,
     /// The pauses that hold any of its tasks, or might.
     pub pauses: Vec<PauseScope>,
-    /// The backfills that run, in any order.
+    /// The backfills that run, or were cancelled with instances that still do, in any order.
     pub backfills: Vec<BackfillRow>,
 }
 

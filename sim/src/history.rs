@@ -323,6 +323,26 @@ pub enum Ask {
         /// Which run.
         instance: InstanceId,
     },
+    /// Leave this instance out.
+    Skip {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Make up for fire times of this task.
+    Backfill {
+        /// Its name.
+        task: Arc<str>,
+    },
+    /// End this backfill.
+    EndBackfill {
+        /// Which.
+        backfill: InboxId,
+    },
+    /// Change a trigger of this task that is not due yet.
+    Change {
+        /// Its name.
+        task: Arc<str>,
+    },
 }
 
 /// What a client was answered.

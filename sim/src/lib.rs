@@ -15,6 +15,7 @@ pub mod files;
 pub mod history;
 pub mod load;
 pub mod model;
+pub mod operations;
 pub mod outcome;
 pub mod plan;
 pub mod problems;

@@ -158,6 +158,61 @@ pub enum CallKind {
         /// Its place in the plan's list.
         task: usize,
     },
+    /// What an operator does with what is there by then.
+    Operate {
+        /// What.
+        operation: Operation,
+        /// With the `nth` of those that it may meet, counted around.
+        nth: usize,
+    },
+}
+
+/// What operators do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Operation {
+    /// End an instance at once.
+    Kill,
+    /// Leave out a firing that has not begun.
+    Skip,
+    /// Run a firing that has ended once more: of shards those that have not succeeded.
+    Rerun,
+    /// The same, all of it.
+    RerunAll,
+    /// Run a workflow's run again from one of its nodes.
+    RerunFrom,
+    /// Say what a node of a run has come to.
+    Mark(Mark),
+    /// Make up for fire times before the plan begins.
+    Backfill {
+        /// The task's place in the plan's list.
+        task: usize,
+        /// For how many.
+        count: u32,
+        /// How many at a time.
+        concurrency: u32,
+    },
+    /// End a backfill.
+    EndBackfill,
+    /// Let a trigger that is not due yet come at another time.
+    Reschedule {
+        /// So much later than now.
+        by_ms: u64,
+    },
+    /// Cancel a trigger that is not due yet.
+    Withdraw,
+}
+
+/// What somebody says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// It is left out.
+    Skipped,
+    /// It is done.
+    Succeeded,
+    /// It can't be done.
+    Failed,
 }
 
 /// What people pause.

@@ -8,7 +8,8 @@ use punctual_spec::decode;
 use punctual_spec::limits::DOWNSTREAM_CHARS_MAX;
 use serde_json::Value;
 
-use crate::plan::{Call, CallKind, Fault, FaultKind, PauseOn, Plan, Selector, TaskPlan};
+use crate::operations::BACKFILLED_MAX;
+use crate::plan::{Call, CallKind, Fault, FaultKind, Operation, PauseOn, Plan, Selector, TaskPlan};
 use crate::rehearsal::HOURS_MAX;
 use crate::workload::{document, spec, zones};
 
@@ -176,6 +177,21 @@ impl Check<'_> {
                     self.refuse(format!("{place}.what.pause.lasts_ms"), format!("it is not over when the world heals, at {healed}"));
                 }
             }
+            CallKind::Operate { operation, .. } => match operation {
+                Operation::Backfill { task, count, concurrency } => {
+                    self.task(&format!("{place}.what.operate.operation.backfill.task"), *task);
+                    self.at_most(&format!("{place}.what.operate.operation.backfill.count"), (*count).into(), BACKFILLED_MAX.into());
+                    let most = limits::BACKFILL_CONCURRENCY_MAX.into();
+                    self.at_most(&format!("{place}.what.operate.operation.backfill.concurrency"), (*concurrency).into(), most);
+                    if *count == 0 || *concurrency == 0 {
+                        self.refuse(format!("{place}.what.operate.operation.backfill"), "it makes up for nothing".to_owned());
+                    }
+                }
+                Operation::Reschedule { by_ms } => {
+                    self.at_most(&format!("{place}.what.operate.operation.reschedule.by_ms"), *by_ms, limits::DELAY_MAX.0);
+                }
+                _ => {}
+            },
             CallKind::Cancel { .. } => {}
         }
     }

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use crate::load::settling_ms;
-use crate::plan::{CallKind, Family, FaultKind, HandlerPlan, Knobs, PauseOn, Plan};
+use crate::plan::{CallKind, Family, FaultKind, HandlerPlan, Knobs, Operation, PauseOn, Plan};
 use values::{lower_values, number_of, simpler_selectors, with_number};
 
 /// How far it has come.
@@ -239,6 +239,15 @@ impl<F: FnMut(&Plan) -> bool, P: FnMut(&Progress)> Shrinker<F, P> {
                     };
                     self.number(0, get, set);
                 }
+                CallKind::Operate { .. } => {
+                    let get = |plan: &Plan| if let CallKind::Operate { nth, .. } = plan.calls[index].what { nth as u64 } else { 0 };
+                    let set = |plan: &mut Plan, to: u64| {
+                        if let CallKind::Operate { nth, .. } = &mut plan.calls[index].what {
+                            *nth = to as usize;
+                        }
+                    };
+                    self.number(0, get, set);
+                }
                 CallKind::Edit { .. } | CallKind::Remove { .. } => {}
             }
         }
@@ -302,8 +311,10 @@ fn without_tasks(plan: &Plan, range: Range<usize>) -> Plan {
         CallKind::Trigger { task, .. } | CallKind::Edit { task, .. } | CallKind::Remove { task } => {
             place(*task).map(|place| *task = place).is_some()
         }
-        CallKind::Pause { on: PauseOn::Task(task), .. } => place(*task).map(|place| *task = place).is_some(),
-        CallKind::Cancel { .. } | CallKind::Pause { .. } => true,
+        CallKind::Pause { on: PauseOn::Task(task), .. } | CallKind::Operate { operation: Operation::Backfill { task, .. }, .. } => {
+            place(*task).map(|place| *task = place).is_some()
+        }
+        CallKind::Cancel { .. } | CallKind::Pause { .. } | CallKind::Operate { .. } => true,
     });
     plan.faults.retain_mut(|fault| match &mut fault.kind {
         FaultKind::Flood { task, .. } => place(*task).map(|place| *task = place).is_some(),

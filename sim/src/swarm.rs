@@ -9,6 +9,7 @@ use crate::draw::Draw;
 use crate::faults::{self, Ground};
 use crate::features;
 use crate::load;
+use crate::operations;
 use crate::plan::{Family, Knobs, Plan, STARTS_AT, Shape, TaskPlan};
 use crate::workload;
 
@@ -131,6 +132,7 @@ pub fn swarm(seed: u64, options: &Swarm) -> Plan {
     let mut calls = workload::draw_calls(&mut draw, count, &tasks, heal_at_ms);
     if options.workload.is_none() {
         features::draw_pauses(seed, &mut tasks, &mut calls, heal_at_ms);
+        operations::draw_operations(seed, &tasks, &mut calls, heal_at_ms);
         load::balance(&mut tasks, &calls, &mut knobs, &mut shape, options.shape.is_some());
         features::draw_drains(seed, shape.workers, &mut calls, heal_at_ms);
     }

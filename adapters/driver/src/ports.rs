@@ -644,12 +644,13 @@ pub trait Catalog: Send + Sync + 'static {
     fn audit(&self, filter: AuditFilter) -> impl Future<Output = Result<Vec<AuditView>, StoreError>> + Send;
 
     /// Says what a node of a workflow's run has come to: one that waits, or that has failed. Whether it does is for the owner to say: where
-    /// it does not, the call is of no effect.
+    /// it does not, the call is of no effect. `subject`: what the audit says of it, in the words of whoever knows the node's name.
     fn mark_node(
         &self,
         instance: InstanceId,
         node: NodeIndex,
         mark: NodeMark,
+        subject: Arc<str>,
         by: Actor,
         now: Timestamp,
     ) -> impl Future<Output = Result<Submitted, StoreError>> + Send;

@@ -123,6 +123,11 @@ impl Observer for Feed {
             Alert::LateResult { instance, fence } => {
                 format!("! {instance}: a result came too late (fence {fence}) and was refused; another attempt has its place")
             }
+            // Whoever is told of each firing knows.
+            Alert::Failed { .. } if self.tells_commits => return,
+            Alert::Failed { instance, state, cause } => {
+                format!("! {instance} has {} ({}); see `punctual instance {instance}`", state.name(), cause.name())
+            }
             Alert::DeadLettered { instance, cause } => {
                 format!("! {instance} is given up ({}); see `punctual instance {instance}`", cause.name())
             }

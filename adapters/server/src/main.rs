@@ -13,6 +13,7 @@ mod open;
 mod printer;
 mod sign_in;
 mod tokens;
+mod upkeep;
 
 fn main() -> std::process::ExitCode {
     cli::run()

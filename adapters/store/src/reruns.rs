@@ -8,10 +8,18 @@ use punctual_core::instance::{InstanceRow, Part, ShardsAgain};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{Rerunning, Submitted};
 
+use crate::codec;
+use crate::plan::request_hash;
+
 /// The idempotency key under which an instance's rerun is written: one a run, whoever asks. It begins with a control character, so that it
 /// is none that a caller may use.
 pub(crate) fn rerun_key(instance: InstanceId) -> String {
     format!("\u{1}rerun:{instance}")
+}
+
+/// What tells one rerun of an instance from another: all but why. By it a call that is repeated is known from one that wants something else.
+pub(crate) fn rerun_hash(of: &Rerun) -> [u8; 16] {
+    request_hash(of.task, &codec::pack_rerun(&Rerun { reason: None, ..of.clone() }))
 }
 
 /// What the new run has of this row, or why there is none.

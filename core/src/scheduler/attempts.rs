@@ -7,7 +7,7 @@ use crate::batch::{AttemptOutput, Output};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{ConnectionId, Fence, InstanceId, WorkerLife};
-use crate::instance::{Cause, State};
+use crate::instance::{Cause, Part, State};
 use crate::limits;
 use crate::probe;
 use crate::protocol::{End, Hello, Report, Running, ToScheduler, ToWorker};
@@ -471,10 +471,20 @@ impl Scheduler {
         if was_created {
             self.forget_ready(id);
         }
-        if state == State::DeadLettered {
-            self.hold_alert(id.partition(), Alert::DeadLettered { instance: id, cause });
-        }
+        self.alert_of_end(id, state, cause);
         self.leave_progress(id);
+    }
+
+    /// Somebody has to know of a firing that came to no good end. Of a part of one that is said with the end of the whole.
+    fn alert_of_end(&mut self, id: InstanceId, state: State, cause: Cause) {
+        let alert = match state {
+            State::DeadLettered => Alert::DeadLettered { instance: id, cause },
+            State::Failed | State::TimedOut => Alert::Failed { instance: id, state, cause },
+            _ => return,
+        };
+        if self.instances[&id].row.part == Part::WHOLE {
+            self.hold_alert(id.partition(), alert);
+        }
     }
 
     /// An instance that waits for a worker has ended. It is passed over when its turn comes, unless they become too many.

@@ -3,6 +3,8 @@
 //! The owner keeps a row of each: how many instances it has made is written in the batch that makes them, so a new owner goes on behind the
 //! last one. A backfill's instances wait in the queue of their task's limit whatever the task does with those beyond it: they are bounded by
 //! the backfill itself.
+//!
+//! One that was cancelled is kept until what still ran has ended, so that its row says how many have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::firing::Firing;
 use crate::scheduler::requests::by_whom;
 
-/// Those of this replica's partitions that run.
+/// Those of this replica's partitions that run, or were cancelled with instances that still do.
 #[derive(Debug, Default)]
 pub(super) struct Backfills {
     running: BTreeMap<InboxId, Running>,
@@ -30,7 +32,18 @@ struct Running {
     in_flight: InFlight,
 }
 
+impl Running {
+    fn is_running(&self) -> bool {
+        self.row.state == BackfillState::Running
+    }
+}
+
 impl Backfills {
+    /// The one of a task that makes instances.
+    fn of_task(&self, task: TaskId) -> Option<InboxId> {
+        self.running.iter().find(|(_, running)| running.is_running() && running.row.plan.task == task).map(|(id, _)| *id)
+    }
+
     /// Forgets those of a partition.
     pub(super) fn forget(&mut self, partition: PartitionId) {
         self.running.retain(|_, running| running.row.partition != partition);
@@ -43,7 +56,7 @@ impl Scheduler {
     /// Somebody wants fire times made up for. A task has one backfill at a time: whoever writes the entry sees to that.
     pub(super) fn backfill(&mut self, entry: &InboxEntry, plan: Arc<BackfillPlan>) {
         let task = plan.task;
-        let is_refused = !self.tasks.contains_key(&task) || self.backfills.running.values().any(|running| running.row.plan.task == task);
+        let is_refused = !self.tasks.contains_key(&task) || self.backfills.of_task(task).is_some();
         let state = if is_refused { BackfillState::Cancelled } else { BackfillState::Running };
         let (id, partition, at, by) = (entry.id, entry.partition, entry.at, entry.by.clone());
         let row = BackfillRow { id, partition, at, by, plan, state, made: 0, ended: 0 };
@@ -58,39 +71,47 @@ impl Scheduler {
 
     /// Somebody wants no more of a backfill: what no worker has is cancelled, what runs may end.
     pub(super) fn cancel_backfill(&mut self, id: InboxId, by: &str, reason: Option<&str>) {
-        let Some(running) = self.backfills.running.remove(&id) else { return };
-        self.end_backfill(running, Cause::CancelRequested, Some(by_whom(by, reason)));
+        self.end_backfill(id, Cause::CancelRequested, Some(by_whom(by, reason)));
     }
 
     /// A task was removed, and its backfill with it.
     pub(super) fn cancel_backfill_of(&mut self, task: TaskId) {
-        let of_task = self.backfills.running.iter().find(|(_, running)| running.row.plan.task == task).map(|(id, _)| *id);
-        if let Some(running) = of_task.and_then(|id| self.backfills.running.remove(&id)) {
-            self.end_backfill(running, Cause::TaskRemoved, None);
+        if let Some(id) = self.backfills.of_task(task) {
+            self.end_backfill(id, Cause::TaskRemoved, None);
         }
     }
 
-    fn end_backfill(&mut self, running: Running, cause: Cause, detail: Option<Arc<str>>) {
-        let Running { mut row, in_flight } = running;
-        self.backfills.to_go_on.remove(&row.id);
-        row.state = BackfillState::Cancelled;
-        self.lanes.pending(row.partition).put_backfill(row, false);
-        for instance in in_flight {
+    fn end_backfill(&mut self, id: InboxId, cause: Cause, detail: Option<Arc<str>>) {
+        let Some(running) = self.backfills.running.get_mut(&id).filter(|running| running.is_running()) else { return };
+        running.row.state = BackfillState::Cancelled;
+        self.backfills.to_go_on.remove(&id);
+        self.lanes.pending(running.row.partition).put_backfill(running.row.clone(), false);
+        for instance in running.in_flight.clone() {
             if self.instances.get(&instance).is_some_and(|live| !live.row.is_with_worker() && !live.row.has_parts()) {
                 self.cancel_instance(instance, cause, detail.clone());
             }
+        }
+        self.forget_backfill_that_is_over(id);
+    }
+
+    fn forget_backfill_that_is_over(&mut self, id: InboxId) {
+        if self.backfills.running.get(&id).is_some_and(|running| !running.is_running() && running.in_flight.is_empty()) {
+            self.backfills.running.remove(&id);
         }
     }
 
     /// What a snapshot has of them, and of the instances that they have made.
     pub(super) fn take_up_backfills(&mut self, partition: PartitionId, rows: Vec<BackfillRow>) {
-        for row in rows.into_iter().filter(|row| row.state == BackfillState::Running) {
+        for row in rows {
             let of_partition = self.instances.iter().filter(|(id, _)| id.partition() == partition);
             let is_in_flight = |live: &crate::scheduler::Live| live.row.part == Part::WHOLE && is_of(&live.row, row.id);
             let in_flight: InFlight = of_partition.filter(|(_, live)| is_in_flight(live)).map(|(id, _)| *id).collect();
             let id = row.id;
+            if row.state == BackfillState::Running {
+                self.backfills.to_go_on.insert(id);
+            }
             self.backfills.running.insert(id, Running { row: BackfillRow { partition, ..row }, in_flight });
-            self.backfills.to_go_on.insert(id);
+            self.forget_backfill_that_is_over(id);
         }
     }
 
@@ -105,7 +126,10 @@ impl Scheduler {
         if running.in_flight.remove(&id) {
             running.row.ended = running.row.made - running.in_flight.len() as u32;
             self.lanes.pending(id.partition()).put_backfill(running.row.clone(), false);
-            self.backfills.to_go_on.insert(backfill);
+            if running.is_running() {
+                self.backfills.to_go_on.insert(backfill);
+            }
+            self.forget_backfill_that_is_over(backfill);
         }
     }
 
@@ -167,6 +191,6 @@ impl Scheduler {
 
     /// The backfills that run in this replica's partitions, by id.
     pub fn backfills(&self) -> Vec<BackfillRow> {
-        self.backfills.running.values().map(|running| running.row.clone()).collect()
+        self.backfills.running.values().filter(|running| running.is_running()).map(|running| running.row.clone()).collect()
     }
 }

@@ -316,7 +316,16 @@ pub enum Alert {
         /// The fence that it came under.
         fence: Fence,
     },
-    /// An instance went to the dead letters.
+    /// A firing has failed, or took too long, and is not retried. Said once of it, and not of its parts.
+    Failed {
+        /// The instance.
+        instance: InstanceId,
+        /// What it has come to.
+        state: State,
+        /// Why.
+        cause: Cause,
+    },
+    /// A firing went to the dead letters. Said once of it, and not of its parts.
     DeadLettered {
         /// The instance.
         instance: InstanceId,

@@ -61,6 +61,31 @@ fn each_fire_time_gets_one_instance_in_order_and_so_many_at_once() {
     world.assert_sound();
 }
 
+/// What runs when it is cancelled may end, and counts then, whoever owns it by then.
+#[test]
+fn a_cancelled_backfill_counts_what_ends_later() {
+    for is_taken_over in [false, true] {
+        let mut world = World::settled(4);
+        world.define(hourly(2, Blocking::Discard));
+        takes(&mut world, 20 * SECOND);
+        let id = world.backfill("t", &hours(9), 4).expect("accepted");
+        world.run(SECOND);
+        world.cancel_backfill(id);
+        world.run(SECOND);
+        assert_eq!(progress(&world, id), (BackfillState::Cancelled, 4, 2), "two wait and are cancelled, two run");
+        if is_taken_over {
+            world.crash_replica(0);
+            world.start_replica(0);
+        }
+        world.run(SECOND);
+        let again = world.backfill("t", &hours(1), 1).expect("another one may begin");
+        world.run(60 * SECOND);
+        assert_eq!(progress(&world, id), (BackfillState::Cancelled, 4, 4));
+        assert_eq!(progress(&world, again), (BackfillState::Done, 1, 1));
+        world.assert_sound();
+    }
+}
+
 /// It goes on where the owner before has come to, and makes none twice.
 #[test]
 fn a_backfill_survives_takeovers() {

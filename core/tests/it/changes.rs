@@ -5,7 +5,6 @@ use std::sync::Arc;
 use punctual_core::definition::{Blocking, Trigger};
 use punctual_core::inbox::{DelayedChange, ordinal_of};
 use punctual_core::instance::{Cause, InstanceRow, State};
-use punctual_core::protocol::End;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_sim::tabletop::{InstanceAction, Run, TriggerChanged, World, task};
 
@@ -103,7 +102,7 @@ fn a_trigger_that_nobody_has_taken_up_is_cancelled() {
 #[test]
 fn a_kill_gives_no_time_to_clean_up() {
     let mut world = world();
-    world.script("a", &[Run { takes: 60_000, end: End::Succeeded, obeys_after: Some(5_000) }]);
+    world.script("a", &[Run { takes: 60_000, obeys_after: Some(5_000), ..Run::default() }]);
     world.trigger("a", None);
     world.run(SECOND);
     // It was asked to end first, and cleans up.

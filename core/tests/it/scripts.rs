@@ -188,6 +188,7 @@ fn outcome(world: &World) -> String {
                 format!("the tail of partition {partition} was lost: {found} commits, not {known}")
             }
             Alert::LateResult { instance, .. } => format!("late result for {instance}"),
+            Alert::Failed { instance, state, cause } => format!("instance {instance} has {} ({})", state.name(), cause.name()),
             Alert::DeadLettered { instance, cause } => format!("{instance} is a dead letter ({})", cause.name()),
             Alert::WorkerLost { worker, attempts } => format!("{worker} lost with {attempts} attempts"),
             Alert::ClockSteppedBack { by } => format!("clock set back by {} ms", by.0),

@@ -138,7 +138,10 @@ fn workflow(base: TaskDefinition) -> TaskDefinition {
 fn run() -> impl Strategy<Value = Run> {
     let end = prop_oneof![4 => Just(End::Succeeded), 2 => Just(End::Failed), 1 => Just(End::FailedForGood)];
     let takes = prop_oneof![Just(0), 1..3_000_u64, 3_000..40_000_u64];
-    (takes, end, prop_oneof![3 => Just(Some(0)), 2 => Just(Some(700)), 1 => Just(None)]).prop_map(|(takes, end, obeys_after)| Run {
+    let obeys_after = prop_oneof![3 => Just(Some(0)), 2 => Just(Some(700)), 1 => Just(None)];
+    let when_cancelled = prop_oneof![3 => Just(End::Cancelled), 1 => Just(End::Failed), 1 => Just(End::Succeeded)];
+    (takes, end, obeys_after, when_cancelled).prop_map(|(takes, end, obeys_after, when_cancelled)| Run {
+        when_cancelled,
         takes,
         end,
         obeys_after,

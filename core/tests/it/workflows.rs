@@ -9,6 +9,7 @@ use punctual_core::inbox::NodeMark;
 use punctual_core::instance::{Cause, InstanceRow, Part, State};
 use punctual_core::limits;
 use punctual_core::protocol::End;
+use punctual_core::scheduler::Alert;
 use punctual_core::workflow::{Comparison, Condition, FailurePolicy, Graph, NodeSpec, TriggerRule};
 use punctual_sim::tabletop::{Run, World, task};
 
@@ -124,7 +125,10 @@ fn a_run_ends_with_its_last_node() {
     assert_eq!(wholes(&world, "w")[0].state, State::Failed);
     assert_eq!(detail(wholes(&world, "w")[0]), "1 of 5 nodes did not succeed: `b`");
     assert_eq!(nodes(&world, "w", 1)["e"].state, State::Succeeded);
-    assert_eq!(world.alerts.len(), 0, "a failure is no alert of its own");
+    let run = wholes(&world, "w")[0].id;
+    let alerts: Vec<_> = world.alerts.iter().map(|(_, alert)| alert.clone()).collect();
+    let cause = wholes(&world, "w")[0].transitions.last().expect("it has ended").cause;
+    assert_eq!(alerts, [Alert::Failed { instance: run, state: State::Failed, cause }], "one, and it is the run's");
     world.assert_sound();
 }
 

@@ -31,6 +31,8 @@ pub enum Aim {
     DoubtfulLeases,
     /// There is a worker from before there were shards, and tasks have some.
     OldWorkers,
+    /// Nodes call a task that takes long, its owner dies meanwhile, and somebody cancels what called it.
+    CalledTakenOver,
 }
 
 impl Aim {
@@ -44,6 +46,7 @@ impl Aim {
                     task.insert("shards".into(), json!(4));
                 });
             }
+            Aim::CalledTakenOver => called_taken_over(plan),
             Aim::LongHandlersCutOff => {
                 plan.shape.workers = plan.shape.workers.max(2);
                 plan.shape.slots = 8;
@@ -158,6 +161,30 @@ impl Aim {
             }
         }
         plan.horizon_ms = plan.heal_at_ms + load::settling_ms(plan);
+    }
+}
+
+fn called_taken_over(plan: &mut Plan) {
+    by_hand_only(plan);
+    if plan.tasks.len() < 2 {
+        let mut caller = plan.tasks[0].clone();
+        caller.document["name"] = json!("caller");
+        plan.tasks.push(caller);
+    }
+    plan.tasks.truncate(2);
+    let called = plan.tasks[0].document["name"].clone();
+    plan.tasks[0].handler.takes_ms = (30_000, 40_000);
+    if let Some(document) = plan.tasks[1].document.as_object_mut() {
+        document.remove("handler");
+        document.insert("nodes".into(), json!([{ "name": "n", "task": called }]));
+    }
+    plan.calls.clear();
+    let trigger = CallKind::Trigger { task: 1, delay_ms: None, key: None };
+    for (number, at_ms) in (5_000..plan.heal_at_ms - 60_000).step_by(50_000).enumerate() {
+        plan.calls.push(Call { at_ms, what: trigger.clone() });
+        // Before its lease is over nobody takes over.
+        plan.calls.push(Call { at_ms: at_ms + 20_000, what: CallKind::Cancel { nth: number % 2 } });
+        plan.faults.push(Fault { at_ms: at_ms + 4_000, lasts_ms: 1_000, kind: FaultKind::Crash, on: Selector::Owner(number) });
     }
 }
 

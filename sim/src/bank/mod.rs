@@ -137,6 +137,9 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
     row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
     row(Core(Guard::DrainHolds), &["pause.held"]),
+    row(Core(Guard::NodesWait), &["dag.parents_first"]).known(8),
+    row(Core(Guard::EndedNodesKnown), &["dag.complete", "dag.parents_first", "fire.no_duplicate", "heal.converges"]).known(8),
+    row(Core(Guard::CallsKnown), &["inbox.once"]).aimed(Aim::CalledTakenOver),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

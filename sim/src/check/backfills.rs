@@ -9,8 +9,8 @@ use punctual_core::instance::{InstanceRow, Origin, Part};
 use crate::check::facts::Facts;
 use crate::check::{Case, Verdict};
 
-/// A backfill has one instance for each fire time of its plan, in the plan's order and for no other; as many as it says that it has made. One that
-/// is done has made all, and all have ended. At no time have more of them not ended than it may have.
+/// A backfill has one instance for each fire time of its plan, in the plan's order and for no other; as many as it says that it has made, and
+/// as many of them have ended as it says, also where it was cancelled. One that is done has made all, and all have ended. At no time have more of them not ended than it may have.
 pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
     let mut case = Case::default();
     let mut backfills: BTreeMap<InboxId, (BackfillRow, usize)> = BTreeMap::new();
@@ -33,6 +33,10 @@ pub(super) fn complete(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         let unfinished = made.iter().filter(|made| facts.last_row(made.id).is_none_or(|last| !last.state.is_terminal())).count();
+        if row.ended as usize + unfinished != made.len() {
+            let (ended, count) = (row.ended, made.len() - unfinished);
+            case.violated(|| format!("backfill {id} says that {ended} of its instances have ended, and {count} have (record {record})"));
+        }
         if row.state == BackfillState::Done && (unfinished > 0 || made.len() != row.plan.fire_times.len()) {
             let total = row.plan.fire_times.len();
             case.violated(|| format!("backfill {id} is done: {} of {total} were made, {unfinished} have not ended", made.len()));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use punctual_core::instance::{InstanceRow, Origin, Part};
+use punctual_core::ids::InstanceId;
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part};
+use punctual_core::time::Timestamp;
 
 use crate::check::facts::{Commit, Facts};
 use crate::check::{Case, Verdict};
@@ -31,17 +33,26 @@ pub(super) fn never_early(facts: &Facts<'_>) -> Verdict {
     for run in &facts.runs {
         let What::Began { fire_time, task, .. } = &facts.records[run.began].what else { continue };
         let began = facts.clocks.database_at(run.began_at);
-        if *fire_time > began {
+        // Who was given another time has that one; the fire time stays.
+        let due = rescheduled_to(facts, run.instance, run.began).unwrap_or(*fire_time);
+        if due > began {
             if facts.clocks.database_was_set_before(run.began) {
                 continue;
             }
-            case.violated(|| format!("instance {} of task {task} for {fire_time} began at {began} (record {})", run.instance, run.began));
+            case.violated(|| format!("instance {} of task {task} for {due} began at {began} (record {})", run.instance, run.began));
         }
     }
     if facts.clocks.database_was_set() {
         case.unknown(|| "the database's clock was set".into());
     }
     case.verdict()
+}
+
+/// The time that somebody has given an instance last, as it was written up to this record.
+fn rescheduled_to(facts: &Facts<'_>, instance: InstanceId, record: usize) -> Option<Timestamp> {
+    let versions = facts.versions[facts.instance(instance)?.versions.clone()].iter().rev();
+    let mut known = versions.filter(|version| facts.commit_of(version).record <= record).map(|version| version.row);
+    known.find(|row| row.transitions.last().is_some_and(|last| last.cause == Cause::Rescheduled))?.due_at
 }
 
 /// There is one instance of a task, fire time, ordinal, run and part, one of each submission, and each id is inserted once.

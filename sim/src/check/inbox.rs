@@ -322,6 +322,10 @@ fn is_of(facts: &Facts<'_>, ask: &Ask, entry: &Entry<'_>) -> bool {
             is_same && *is_paused == own
         }
         (Ask::Mark { instance }, EntryKind::Mark { instance: own }) => *instance == own,
+        (Ask::Skip { .. }, EntryKind::Skip) => true,
+        (Ask::Backfill { task: name }, EntryKind::Backfill { task }) => is_named(task, name),
+        (Ask::EndBackfill { backfill }, EntryKind::BackfillCancel { backfill: own, .. }) => *backfill == own,
+        (Ask::Change { task: name }, EntryKind::Delayed { task, .. }) => is_named(task, name),
         _ => false,
     }
 }

@@ -241,6 +241,17 @@ impl Data {
         self.keys.get(key).map(|(_, entry)| *entry)
     }
 
+    /// Whether what was asked of this instance's rerun, which there is, is this.
+    pub(crate) fn is_rerun_as(&self, row: &InstanceRow, which: &Rerunning) -> bool {
+        let key = format!("\u{1}rerun:{}", row.id);
+        let Some((Request::Rerun { of }, _)) = self.keys.get(key.as_str()) else { return false };
+        let from = match which {
+            Rerunning::From(from) => Some(from),
+            Rerunning::Unsuccessful | Rerunning::All => None,
+        };
+        of.from.as_deref() == from && of.shards == self.shards_again(row, which)
+    }
+
     /// Whether a firing has been run again after this run.
     pub(crate) fn has_later_run(&self, row: &InstanceRow) -> bool {
         let place = InstanceCursor::of(row);

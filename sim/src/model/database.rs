@@ -415,9 +415,6 @@ impl Database {
     /// Asks for an instance that has ended to run once more. There is one entry for each, however often that is asked.
     pub fn rerun(&mut self, at: u64, instance: InstanceId, by: &Arc<str>, reason: Option<Arc<str>>, which: Rerunning) -> Submitted {
         let Some(row) = self.data.instances.get(&instance) else { return Submitted::NoSuchInstance };
-        if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
-            return Submitted::Repeated { entry };
-        }
         if row.part != Part::WHOLE {
             return Submitted::IsPart { whole: row.parent().unwrap_or(instance) };
         }
@@ -426,6 +423,10 @@ impl Database {
         }
         if matches!(which, Rerunning::From(_)) && !row.is_run() {
             return Submitted::NoWorkflow;
+        }
+        if let Some(entry) = self.data.entry_under(&rerun_key(instance)) {
+            // It may run again, but not as this one wants it.
+            return if self.data.is_rerun_as(row, &which) { Submitted::Repeated { entry } } else { Submitted::NotNewest };
         }
         if self.data.has_later_run(row) {
             return Submitted::NotNewest;

@@ -335,6 +335,7 @@ impl Catalog for ModelStore {
         instance: InstanceId,
         node: NodeIndex,
         mark: NodeMark,
+        subject: Arc<str>,
         by: Actor,
         now: Timestamp,
     ) -> Result<Submitted, StoreError> {
@@ -342,8 +343,7 @@ impl Catalog for ModelStore {
             let submitted = database.mark_node(at, instance, node, mark, &by.by, by.why.clone());
             if let Submitted::Accepted { .. } = submitted {
                 let task = database.data().instances[&instance].task;
-                let subject = Some(Arc::from(node.0.to_string()));
-                database.audited(at, &by, AuditAction::MarkNode, Some(task), Some(instance), subject);
+                database.audited(at, &by, AuditAction::MarkNode, Some(task), Some(instance), Some(subject));
             }
             submitted
         }))

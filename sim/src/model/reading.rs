@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use punctual_core::backfill::BackfillState;
 use punctual_core::batch::{Snapshot, TaskRecord};
 use punctual_core::definition::TaskDefinition;
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version};
@@ -56,12 +55,7 @@ impl Data {
             references: own.cloned().collect(),
             slots: slots.cloned().collect(),
             pauses: self.pauses_of(partition),
-            backfills: self
-                .backfills
-                .values()
-                .filter(|row| row.partition == partition && row.state == BackfillState::Running)
-                .cloned()
-                .collect(),
+            backfills: self.backfills.values().filter(|row| row.partition == partition && row.is_unfinished()).cloned().collect(),
         }
     }
 

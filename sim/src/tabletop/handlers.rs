@@ -20,11 +20,13 @@ pub struct Run {
     pub end: End,
     /// How long after the cancel signal it ends; `None`: not until it is killed.
     pub obeys_after: Option<u64>,
+    /// What it makes of its end where it obeys.
+    pub when_cancelled: End,
 }
 
 impl Default for Run {
     fn default() -> Self {
-        Run { takes: 1_000, end: End::Succeeded, obeys_after: Some(0) }
+        Run { takes: 1_000, end: End::Succeeded, obeys_after: Some(0), when_cancelled: End::Cancelled }
     }
 }
 
@@ -180,7 +182,8 @@ impl World {
         let (end, detail) = match (how, running.act) {
             (How::Cancelled, Act::Planned { .. }) => (End::Cancelled, Some("cancelled")),
             (How::Killed, Act::Planned { .. }) => (End::Cancelled, Some("killed")),
-            (How::Cancelled | How::Killed, Act::Scripted(_)) => (End::Cancelled, None),
+            (How::Cancelled, Act::Scripted(run)) => (run.when_cancelled, None),
+            (How::Killed, Act::Scripted(_)) => (End::Cancelled, None),
             (How::Panicked, _) => (End::Failed, Some("the handler panicked")),
             (How::ByItself, Act::Scripted(run)) => (run.end, None),
             (How::ByItself, Act::Planned { fails }) => {

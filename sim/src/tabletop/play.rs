@@ -17,6 +17,7 @@ use crate::bank::{self, Flaw, PROBES};
 use crate::behaviour::Behaviours;
 use crate::calls::{self, AGAIN_AFTER_MS, Failed, answer_of};
 use crate::history::{Answer, Ask as Asked, Recorder, What, Who};
+use crate::operations;
 use crate::plan::{Call, CallKind, FaultKind, Plan};
 use crate::tabletop::links::Side;
 use crate::tabletop::store::{Ask, Asker};
@@ -116,6 +117,7 @@ enum Wanted {
     Cancel { instance: InstanceId },
     Define { task: Arc<str>, definition: Option<Arc<TaskDefinition>> },
     Pause { target: PauseTarget, is_paused: bool },
+    Operate(operations::Order),
 }
 
 impl Play {
@@ -518,6 +520,11 @@ impl World {
                 let name = of_task(*task);
                 Wanted::Define { task: name, definition: None }
             }
+            CallKind::Operate { operation, nth } => {
+                let now = self.database.clock(self.at());
+                let Some(order) = operations::order(&plan, self.data(), operation, *nth, now) else { return };
+                Wanted::Operate(order)
+            }
         };
         let random = plan.stream(&format!("database/call/{place}"));
         self.add_caller(Caller { random, what: wanted, series: 0, number: 0 });
@@ -562,6 +569,7 @@ impl World {
                 Wanted::Cancel { instance } => Asked::Cancel { instance: *instance },
                 Wanted::Define { task, .. } => Asked::Define { task: task.clone() },
                 Wanted::Pause { target, is_paused } => Asked::Pause { target: target.clone(), is_paused: *is_paused },
+                Wanted::Operate(order) => order.ask(),
             },
         );
         self.record(Who::Client, What::Asked { call, ask: asked });
@@ -577,6 +585,7 @@ impl World {
             Wanted::Trigger { task, key, submissions } => self.database.trigger(at, &task, &by, key.as_ref(), submissions),
             Wanted::Cancel { instance } => self.database.cancel(at, instance, &by, None),
             Wanted::Define { task, definition } => calls::define(&mut self.database, at, &task, definition),
+            Wanted::Operate(order) => order.carry_out(&mut self.database, at),
             // One that is so already is refused as one of nothing is.
             Wanted::Pause { target, is_paused } => {
                 calls::set_pause(&mut self.database, at, &target, is_paused).unwrap_or(Submitted::NoSuchTask)

@@ -12,7 +12,8 @@ use punctual_driver::ports::{PauseTarget, Signals, Submitted, Wake};
 
 use crate::calls::{self, AGAIN_AFTER_MS, answer_of, definition};
 use crate::history::{Answer, Ask, What, Who};
-use crate::plan::{Call, CallKind};
+use crate::operations;
+use crate::plan::{Call, CallKind, Operation};
 use crate::world::env::{Env, WakeUps, lock};
 use crate::world::store::Connection;
 
@@ -63,6 +64,7 @@ impl Caller {
             CallKind::Cancel { nth } => self.cancel(nth).await,
             CallKind::Edit { task, document } => self.define(task, Some(definition(&document))).await,
             CallKind::Remove { task } => self.define(task, None).await,
+            CallKind::Operate { operation, nth } => self.operate(&operation, nth).await,
             CallKind::Pause { on, lasts_ms } => {
                 let target = calls::pause_target(&self.env.plan, &on);
                 self.set_pause(&target, true).await;
@@ -99,6 +101,18 @@ impl Caller {
         let instance = live[nth % live.len()];
         let call = self.asked(Ask::Cancel { instance });
         let done = self.connection.ask(true, move |database, at| database.cancel(at, instance, &Arc::from("client"), None)).await;
+        self.answered(call, &answer_of(done));
+    }
+
+    async fn operate(&self, operation: &Operation, nth: usize) {
+        let order = {
+            let database = lock(&self.env.database);
+            let now = database.clock(self.env.at());
+            operations::order(&self.env.plan, database.data(), operation, nth, now)
+        };
+        let Some(order) = order else { return };
+        let call = self.asked(order.ask());
+        let done = self.connection.ask(true, move |database, at| order.carry_out(database, at)).await;
         self.answered(call, &answer_of(done));
     }
 

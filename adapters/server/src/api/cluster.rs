@@ -4,13 +4,19 @@ use axum::Json;
 use axum::extract::State;
 use punctual_core::scheduler::{BreakerView, WaitingView, WorkerView};
 use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
-use punctual_driver::ports::{Catalog, Clock, PartitionView, ReplicaView};
+use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, PartitionView, ReplicaView};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::pauses::PauseShown;
-use super::{Api, ApiError};
+use super::views::{self, InstanceShown};
+use super::{Api, ApiError, failures};
+
+/// Failures that are shown.
+const FAILURES: usize = 5;
+/// Dead letters that are counted.
+const LETTERS: usize = 100;
 
 /// The cluster as the replica that answers knows it.
 #[derive(Serialize, JsonSchema)]
@@ -27,6 +33,10 @@ pub(crate) struct ClusterShown {
     live: u64,
     memory: Option<MemoryShown>,
     pauses: Vec<PauseShown>,
+    /// The latest firings that have failed, whatever became of them since.
+    failures: Vec<InstanceShown>,
+    /// Dead letters that nobody has settled; a hundred stands for as many or more.
+    dead_letters: usize,
     /// Why the replica that answers can't write, where it can't.
     trouble: Option<String>,
 }
@@ -131,6 +141,8 @@ pub(crate) async fn workers<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) 
 pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -> Result<Json<ClusterShown>, ApiError> {
     let (replicas, partitions) = (api.store.replicas().await?, api.store.partition_views().await?);
     let pauses = api.store.pauses().await?;
+    let failures = failures::latest(&*api.store, FAILURES).await?;
+    let letters = api.store.dead_letters(DeadLetterFilter { limit: LETTERS, ..DeadLetterFilter::default() }).await?;
     // A scheduler that has stopped answers nobody; the rest is still worth knowing.
     let own = own_status(&api).await;
     let owned = |id: &ReplicaView| partitions.iter().filter(|partition| partition.owner.as_ref() == Some(&id.id)).count();
@@ -152,6 +164,8 @@ pub(crate) async fn status<S: Catalog, C: Clock>(State(api): State<Api<S, C>>) -
         live: partitions.iter().map(|partition| partition.live).sum(),
         memory: own.as_ref().map(memory),
         pauses: pauses.iter().map(super::pauses::view).collect(),
+        failures: failures.iter().map(views::instance).collect(),
+        dead_letters: letters.len(),
         trouble: api.trouble.borrow().as_deref().map(str::to_owned),
     }))
 }

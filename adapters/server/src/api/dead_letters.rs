@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use punctual_core::ids::InboxId;
 use punctual_core::limits;
 use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, Discarded, InstanceCursor, InstanceView, Rerunning, Submitted};
 use schemars::JsonSchema;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::extract::{Asked, Asker, Body, Client, behind, check_length};
 use super::instances::{check_task, cursor, find, parse_cursor};
-use super::reruns::Reason;
+use super::reruns::{Reason, next_run};
 use super::rules::may_on_task;
 use super::sight::Sight;
 use super::tasks::checked_limit;
@@ -40,15 +41,28 @@ pub(crate) struct DeadLetters {
     next: Option<String>,
 }
 
+/// Dead letters of which is told as what they run again.
+const RUNS_TOLD_MAX: usize = 100;
+
 /// What became of dead letters that were to be run again.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Replayed {
     replayed: Vec<String>,
     /// Those that were to be run again before.
     repeated: Vec<String>,
+    /// As what they run again, of those that were named: up to a hundred.
+    runs: Vec<RunAgain>,
     refused: Vec<Refusal>,
     /// Whether there may be more: ask again.
     more: bool,
+}
+
+/// A dead letter that runs again.
+#[derive(Serialize, JsonSchema)]
+struct RunAgain {
+    of: String,
+    /// The new instance; null: its owner has not made it yet.
+    instance: Option<String>,
 }
 
 /// What became of dead letters that were to be discarded.
@@ -172,8 +186,10 @@ pub(crate) async fn replay<S: Catalog, C: Clock>(
 ) -> Result<Json<Replayed>, ApiError> {
     let (chosen, reason) = which.split();
     let actor = reason.actor(client)?;
+    let are_named = !chosen.instances.is_empty();
     let (found, more) = chosen.found(&api, &identity).await?;
     let (mut replayed, mut repeated, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let mut begun = Vec::new();
     for of in found {
         let id = of.row.id;
         if of.row.state != punctual_core::instance::State::DeadLettered {
@@ -181,15 +197,38 @@ pub(crate) async fn replay<S: Catalog, C: Clock>(
             continue;
         }
         match api.store.rerun(id, actor.clone(), Rerunning::Unsuccessful, api.clock.now().wall).await? {
-            Submitted::Accepted { .. } => replayed.push(id.to_string()),
-            Submitted::Repeated { .. } => repeated.push(id.to_string()),
+            Submitted::Accepted { entry } => {
+                replayed.push(id.to_string());
+                begun.push((of, entry));
+            }
+            Submitted::Repeated { entry } => {
+                repeated.push(id.to_string());
+                begun.push((of, entry));
+            }
             Submitted::NoSuchTask => refused.push(refusal(&ApiError::NoSuchTask { name: of.task_name.to_string() }, &of)),
             Submitted::IsPart { whole } => refused.push(refusal(&ApiError::IsPart { id, whole }, &of)),
             _ => refused.push(refusal(&ApiError::NotNewest { id }, &of)),
         }
     }
     api.signal();
-    Ok(Json(Replayed { replayed, repeated, refused, more }))
+    begun.truncate(if are_named { RUNS_TOLD_MAX } else { 0 });
+    let runs = runs_again(&api, &begun).await?;
+    Ok(Json(Replayed { replayed, repeated, runs, refused, more }))
+}
+
+/// As what these run again, as far as their owners have made that in time.
+async fn runs_again<S: Catalog, C: Clock>(api: &Api<S, C>, begun: &[(InstanceView, InboxId)]) -> Result<Vec<RunAgain>, ApiError> {
+    let mut runs: Vec<_> = begun.iter().map(|(of, _)| RunAgain { of: of.row.id.to_string(), instance: None }).collect();
+    let looking = async {
+        for (run, (of, entry)) in runs.iter_mut().zip(begun) {
+            let made = api.when_applied(*entry, || async move { Ok(next_run(&*api.store, of).await?) }).await?;
+            run.instance = made.map(|view| view.row.id.to_string());
+        }
+        Ok::<_, ApiError>(())
+    };
+    // They are made side by side, so the time for one is enough for all.
+    tokio::time::timeout(super::APPLY_WAIT, looking).await.unwrap_or(Ok(()))?;
+    Ok(runs)
 }
 
 /// Settles dead letters without running them again.

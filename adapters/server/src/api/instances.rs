@@ -19,7 +19,7 @@ use super::openapi::{Attempted, Done};
 use super::reruns::Reason;
 use super::sight::Sight;
 use super::tasks::checked_limit;
-use super::{Api, ApiError, nodes, veil, views};
+use super::{Api, ApiError, nodes, parts, veil, views};
 use crate::identity::Role;
 
 /// Names of states, with commas between them.
@@ -136,6 +136,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
     detail.node = nodes::name(&api, &view).await?;
     detail.calls = nodes::calls(&api, &view.row, true).await?;
     detail.nodes = nodes::of_run(&api, &view).await?;
+    detail.parts = parts::of(&api, &view).await?;
     Ok(Json(detail))
 }
 
@@ -202,7 +203,8 @@ async fn end<S: Catalog, C: Clock>(
         .await?;
     let cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
     let instance = views::instance(ended.as_ref().unwrap_or(&view));
-    Ok(Attempted(StatusCode::ACCEPTED, Json(Cancelled { cancelled, instance })))
+    let status = if cancelled == Some(false) { StatusCode::CONFLICT } else { StatusCode::ACCEPTED };
+    Ok(Attempted(status, Json(Cancelled { cancelled, instance })))
 }
 
 /// What became of an instance that was to be left out.

@@ -231,7 +231,8 @@ pub(crate) async fn mark<S: Catalog, C: Clock>(
     if let Some(state) = stands.filter(|state| !matches!(node_state(*state), NodeState::Failed | NodeState::Cancelled)) {
         return Err(ApiError::NodeStands { node: name, state: state.name() });
     }
-    let entry = match api.store.mark_node(instance, node, mark, actor, api.clock.now().wall).await? {
+    let subject = Arc::from(format!("{name}: {}", mark.state().name()));
+    let entry = match api.store.mark_node(instance, node, mark, subject, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
         Submitted::HasEnded => return Err(ApiError::RunHasEnded { id: instance }),
         Submitted::NoWorkflow | Submitted::NoSuchNode | Submitted::IsPart { .. } => return Err(ApiError::NoWorkflow { id: instance }),

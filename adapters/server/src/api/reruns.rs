@@ -103,7 +103,7 @@ pub(crate) async fn rerun<S: Catalog, C: Clock>(
 }
 
 /// The run of a firing that follows this one, where there is one.
-async fn next_run<S: Catalog>(store: &S, of: &InstanceView) -> Result<Option<InstanceView>, punctual_driver::ports::StoreError> {
+pub(super) async fn next_run<S: Catalog>(store: &S, of: &InstanceView) -> Result<Option<InstanceView>, punctual_driver::ports::StoreError> {
     let InstanceRow { run, .. } = of.row;
     let next = InstanceCursor { run: run + 1, part: Part::WHOLE, ..InstanceCursor::of(&of.row) };
     // The whole of a firing comes right below its first part.

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
+use punctual_core::ids::{Fence, InboxId, InstanceId, ReplicaId, Version, WorkerId, WorkerLife};
+use punctual_core::inbox::Request as Asked;
+use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
 use punctual_core::time::Millis;
 use punctual_driver::accounts::{Accounts, NewToken, UserChange};
 use punctual_driver::clock::SystemClock;
-use punctual_driver::ports::{Actor, Catalog, Clock, Store};
+use punctual_driver::ports::{Actor, Catalog, Clock, LeaseAnswer, Store};
 use punctual_signals::LocalSignals;
 use punctual_spec::zones::Zones;
 use punctual_store::SqliteStore;
@@ -508,6 +512,120 @@ fn a_token_does_no_more_than_its_owner() {
             [json!({ "name": "" }), json!({ "name": "x", "expires_in_s": 0 }), json!({ "name": "x", "expires_in_s": 99_999_999_999_u64 })]
         {
             assert_eq!(make(&root, bad.clone()).await.0, 400, "{bad}");
+        }
+    });
+}
+
+/// C342: where others reach it, a fresh install lets nobody do anything: there is no default name, password or token.
+#[test]
+fn a_fresh_install_that_others_reach_lets_nobody_in() {
+    block_on(async {
+        let world = World::new(Reach { is_beyond: true, ..Reach::default() }).await;
+        let first = json!({ "name": "root", "grants": [{ "role": "admin" }], "password": "root" });
+        for token in [None, Some("pun_"), Some("admin"), Some("root:root")] {
+            for (method, path, _) in TABLE.iter().filter(|(_, _, takes)| *takes != Nothing) {
+                let (status, answer) = world.ask(method, &nowhere(path), token, &first).await;
+                assert_eq!(status, StatusCode::UNAUTHORIZED, "{token:?}, {method} {path}: {answer}");
+            }
+        }
+        for name in ["admin", "root", "local", "punctual"] {
+            let body = json!({ "name": name, "password": name });
+            assert_eq!(world.ask("POST", "/api/v1/sign-in", None, &body).await.0, StatusCode::UNAUTHORIZED, "{name}");
+        }
+        assert!(world.api.store.users(None, 1).await.unwrap().is_empty());
+    });
+}
+
+/// An instance that a worker has, as its owner writes it.
+async fn running(world: &World) -> (Batch, InstanceRow) {
+    let task = world.api.store.task_now("in-a".into()).await.unwrap().unwrap().task;
+    let partition = punctual_core::ids::partition_of("in-a", world.api.partitions);
+    let (replica, now) = (ReplicaId("r".into()), world.api.clock.now().wall);
+    let granted = world.api.store.acquire(replica.clone(), vec![partition], 1, Millis::from_secs(60), now).await.unwrap();
+    let [LeaseAnswer::Granted { epoch, commit_seq, sequence, .. }] = granted[..] else { panic!("{granted:?}") };
+    let lease = LeaseCheck { partition, epoch, commit_seq: commit_seq + 1, sequence: sequence + 2 };
+    let (id, fence) = (InstanceId::new(partition, sequence + 1), Fence(sequence + 2));
+    let worker = WorkerId("w".into());
+    let step = |from, to, cause| Transition {
+        from,
+        to,
+        cause,
+        at: now,
+        attempt: 1,
+        fence,
+        worker: Some(worker.clone()),
+        code: None,
+        detail: None,
+    };
+    let row = InstanceRow {
+        id,
+        task,
+        version: Version(1),
+        fire_time: now,
+        ordinal: 0,
+        run: 1,
+        part: Part::WHOLE,
+        links: None,
+        result: None,
+        origin: Origin::Manual,
+        state: State::Dispatched,
+        fence,
+        attempt: 1,
+        failures: 0,
+        losses: 0,
+        worker: Some(WorkerRef { id: worker.clone(), life: WorkerLife(1) }),
+        due_at: None,
+        payload: None,
+        key: None,
+        transitions: vec![step(None, State::Created, Cause::Triggered), step(Some(State::Created), State::Dispatched, Cause::Assigned)],
+    };
+    let batch = Batch { replica, leases: vec![lease], inserts: vec![row.clone()], ..Batch::default() };
+    assert_eq!(world.api.store.commit(Arc::new(batch.clone())).await.unwrap(), CommitOutcome::Committed);
+    (batch, row)
+}
+
+/// C366: it ends by itself between the look at it and the word to its owner. Who asked is told how it stands, not that it is accepted.
+#[test]
+fn a_cancel_that_comes_too_late_is_a_conflict() {
+    block_on(async {
+        for (verb, end, expected) in [
+            ("cancel", State::Succeeded, (409, json!(false))),
+            ("kill", State::Failed, (409, json!(false))),
+            ("cancel", State::Cancelled, (202, json!(true))),
+        ] {
+            let world = World::new(Reach::default()).await;
+            let (batch, row) = running(&world).await;
+            let path = format!("/api/v1/instances/{}/{verb}", row.id);
+            let body = json!({});
+            let owner = async {
+                let partition = row.id.partition();
+                let entry = loop {
+                    let page = world.api.store.read_inbox(vec![partition], InboxId(0), 100).await.unwrap();
+                    let is_it = |request: &Asked| matches!(request, Asked::Cancel { .. } | Asked::Kill { .. });
+                    match page.entries.iter().find(|entry| is_it(&entry.request)) {
+                        Some(entry) => break entry.id,
+                        None => tokio::task::yield_now().await,
+                    }
+                };
+                let mut ended = row.clone();
+                (ended.state, ended.worker) = (end, None);
+                let last = row.transitions.last().unwrap().clone();
+                ended.transitions.push(Transition { from: Some(State::Dispatched), to: end, cause: Cause::Finished, ..last });
+                let lease = LeaseCheck { commit_seq: batch.leases[0].commit_seq + 1, ..batch.leases[0] };
+                let update = InstanceUpdate { expected_state: State::Dispatched, expected_fence: row.fence, row: ended };
+                let batch = Batch {
+                    replica: batch.replica.clone(),
+                    leases: vec![lease],
+                    updates: vec![update],
+                    applied: vec![entry],
+                    ..Batch::default()
+                };
+                assert_eq!(world.api.store.commit(Arc::new(batch)).await.unwrap(), CommitOutcome::Committed);
+                world.api.applied.tell(&[entry]);
+            };
+            let ((status, answer), ()) = tokio::join!(world.ask("POST", &path, None, &body), owner);
+            assert_eq!((status.as_u16(), answer["cancelled"].clone()), expected, "{answer}");
+            assert_eq!(answer["instance"]["state"], end.name());
         }
     });
 }

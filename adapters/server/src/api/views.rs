@@ -206,7 +206,7 @@ fn map(row: &InstanceRow, progress: &MapProgress) -> Option<MapShown> {
 }
 
 /// What an instance does for a firing that is mapped, where it runs no item of it.
-fn part(row: &InstanceRow) -> Option<&'static str> {
+pub(crate) fn part(row: &InstanceRow) -> Option<&'static str> {
     match row.part {
         part if part.is_list() => Some("list"),
         part if part.is_reduce() => Some("reduce"),
@@ -237,6 +237,8 @@ pub(crate) struct InstanceDetail {
     pub(crate) calls: Option<super::nodes::CallShown>,
     /// The nodes of a workflow's run.
     pub(crate) nodes: Option<Vec<super::nodes::NodeShown>>,
+    /// The shards or items of what was divided: the first hundred, and what lists and reduces them.
+    pub(crate) parts: Option<Vec<super::parts::PartShown>>,
 }
 
 /// An instance with its whole story, but for what a workflow says of it.
@@ -251,6 +253,7 @@ pub(crate) fn instance_detail(view: &InstanceView) -> InstanceDetail {
         node: None,
         calls: None,
         nodes: None,
+        parts: None,
     }
 }
 

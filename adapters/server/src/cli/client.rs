@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use serde_json::Value;
 
+use super::Exit;
 use super::context::{self, ContextError};
 
 /// Where the API is, and what it is shown.
@@ -43,6 +44,9 @@ pub(crate) enum ClientError {
     InTheClear { api: String },
     #[error("PUN-305: {field}: {problem}")]
     Unfit { field: &'static str, problem: &'static str },
+    /// What was asked for came too late, or was done by somebody else: what is printed of that.
+    #[error("{shown}")]
+    NotDone { shown: String },
     #[error("{code}: {detail}")]
     Refused { code: String, detail: String, problem: Value },
 }
@@ -52,11 +56,23 @@ impl ClientError {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             ClientError::Refused { problem, .. } => problem.clone(),
+            ClientError::NotDone { shown } => Value::from(shown.as_str()),
             ClientError::Context(error) => serde_json::json!({ "code": error.code(), "detail": self.to_string() }),
             ClientError::InTheClear { .. } => serde_json::json!({ "code": "PUN-421", "detail": self.to_string() }),
             ClientError::Unfit { .. } => serde_json::json!({ "code": "PUN-305", "detail": self.to_string() }),
             ClientError::Unreachable { .. } => serde_json::json!({ "code": "PUN-401", "detail": self.to_string() }),
             ClientError::NotPunctual { .. } => serde_json::json!({ "code": "PUN-402", "detail": self.to_string() }),
+        }
+    }
+}
+
+impl ClientError {
+    /// What the command ends with: input that was refused is told apart from what could not be done.
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            ClientError::Unfit { .. } => Exit::Refused,
+            ClientError::Refused { problem, .. } if matches!(problem["status"].as_u64(), Some(400 | 413 | 422)) => Exit::Refused,
+            _ => Exit::Found,
         }
     }
 }

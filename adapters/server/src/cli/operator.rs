@@ -8,7 +8,7 @@ use super::Exit;
 use super::client::{ApiArgs, Client};
 use super::nodes::NodeArgs;
 use super::output::Output;
-use super::remote::{Printed, answer, pretty, table, text, user};
+use super::remote::{Printed, answer, done, ended, pretty, table, text, user};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct RerunArgs {
@@ -41,7 +41,8 @@ impl RerunArgs {
         Ok(match made["instance"]["id"].as_str() {
             Some(id) => {
                 let instance = &made["instance"];
-                format!("{id}  {}  run {}  {}", text(&instance["task"]), text(&instance["run"]), text(&instance["state"]))
+                let (task, run, state) = (text(&instance["task"]), text(&instance["run"]), text(&instance["state"]));
+                format!("{id}  {task}  run {run}  {state}, again of {}", self.id)
             }
             None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
         })
@@ -63,14 +64,7 @@ impl KillArgs {
     async fn ask(&self) -> Printed {
         let body = json!({ "by": user(), "reason": self.reason });
         let answer = Client::new(&self.api).post(&["instances", &self.id, "kill"], None, &body).await?;
-        if self.api.json {
-            return Ok(pretty(&answer));
-        }
-        Ok(match answer["cancelled"].as_bool() {
-            Some(true) => format!("{} is killed", self.id),
-            Some(false) => format!("{} had ended already: {}", self.id, text(&answer["instance"]["state"])),
-            None => format!("{} is being killed; see `punctual instance {}`", self.id, self.id),
-        })
+        ended(&self.id, &answer, self.api.json, "killed", "is being killed")
     }
 }
 
@@ -325,7 +319,7 @@ impl Which {
     async fn settle(&self, verb: &str, done: &str, reason: Option<&String>, api: &ApiArgs) -> Result<Value, super::client::ClientError> {
         let client = Client::new(api);
         let body = json!({ "by": user(), "reason": reason, "instances": self.ids, "task": self.task, "all": self.all });
-        let (mut all, mut repeated) = (Vec::new(), Vec::new());
+        let (mut all, mut repeated, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let mut part = client.post(&["dead-letters", verb], None, &body).await?;
             let mut take = |field: &str| if let Value::Array(list) = part[field].take() { list } else { Vec::new() };
@@ -334,26 +328,31 @@ impl Which {
             all.extend(settled);
             let refused = take("refused");
             repeated.extend(take("repeated"));
+            runs.extend(take("runs"));
             if is_over || part["more"].as_bool() != Some(true) {
-                return Ok(json!({ done: all, "repeated": repeated, "refused": refused }));
+                return Ok(json!({ done: all, "repeated": repeated, "runs": runs, "refused": refused }));
             }
         }
     }
 
-    async fn described(&self, verb: &str, done: &str, reason: Option<&String>, api: &ApiArgs) -> Printed {
-        let answer = self.settle(verb, done, reason, api).await?;
-        if api.json {
-            return Ok(pretty(&answer));
-        }
+    async fn described(&self, verb: &str, what: &str, reason: Option<&String>, api: &ApiArgs) -> Printed {
+        let answer = self.settle(verb, what, reason, api).await?;
         let count = |field: &str| answer[field].as_array().map_or(0, Vec::len);
-        let mut shown = format!("{} {done}", count(done));
+        let is_done = count("refused") == 0;
+        if api.json {
+            return done(is_done, pretty(&answer));
+        }
+        let mut shown = format!("{} {what}", count(what));
         if count("repeated") > 0 {
             shown += &format!(", {} were before", count("repeated"));
         }
         for refused in answer["refused"].as_array().into_iter().flatten() {
             shown += &format!("\n{}: {}", text(&refused["code"]), text(&refused["detail"]));
         }
-        Ok(shown)
+        for run in answer["runs"].as_array().into_iter().flatten().filter(|run| run["instance"].is_string()) {
+            shown += &format!("\n{} runs again as {}", text(&run["of"]), text(&run["instance"]));
+        }
+        done(is_done, shown)
     }
 }
 

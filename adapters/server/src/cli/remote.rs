@@ -261,6 +261,7 @@ impl InstanceArgs {
         let mut shown = format!("{}  {}  {}\n", text(&instance["id"]), text(&instance["task"]), text(&instance["state"]));
         shown += &facts(&instance);
         shown += &nodes(&instance["nodes"]);
+        shown += &parts(&instance);
         let mut transitions = table(["AT", "STATE", "CAUSE", "ATTEMPT", "FENCE", "WORKER", "CODE", "DETAIL"]);
         for transition in instance["transitions"].as_array().into_iter().flatten() {
             let fields = ["at", "to", "cause", "attempt", "fence", "worker", "code", "detail"];
@@ -287,6 +288,30 @@ fn nodes(nodes: &Value) -> String {
         shown.add_row([cut(&text(&node["node"])), cut(&after.join(", ")), state, instance, attempt, detail]);
     }
     format!("\n{shown}\n")
+}
+
+/// The shards or items of a firing that was divided.
+fn parts(instance: &Value) -> String {
+    let Some(parts) = instance["parts"].as_array().filter(|parts| !parts.is_empty()) else { return String::new() };
+    let mut shown = table(["PART", "INSTANCE", "STATE", "ATTEMPT", "WORKER", "CODE", "DETAIL"]);
+    for part in parts {
+        let name = match (part["index"].as_u64(), part["key"].as_str()) {
+            (Some(index), Some(_)) => format!("{}, {}", index + 1, text(&part["key"])),
+            (Some(index), None) => (index + 1).to_string(),
+            (None, _) => text(&part["part"]),
+        };
+        let fields = ["instance", "state", "attempt", "worker", "code", "detail"].map(|field| cut(&text(&part[field])));
+        shown.add_row(std::iter::once(cut(&name)).chain(fields));
+    }
+    let of = instance["map"]["items"].as_u64().or(instance["shards"].as_u64()).unwrap_or(0);
+    let listed = parts.iter().filter(|part| !part["index"].is_null()).count() as u64;
+    let more = match of.saturating_sub(listed) {
+        0 => String::new(),
+        _ if instance["ended_at"].is_null() && listed < 100 => String::new(),
+        _ if listed < 100 => String::new(),
+        left => format!("and {left} more; see `punctual instances --parts --task {}`\n", text(&instance["task"])),
+    };
+    format!("\n{shown}\n{more}")
 }
 
 /// Which task a node calls, and as which instance.
@@ -340,7 +365,7 @@ impl TriggerArgs {
         if let (Some(delay), Some(key)) = (self.reschedule, &self.key) {
             let body = json!({ "by": user(), "reason": self.reason, "delay_ms": delay.0 });
             let answer = client.patch(&["tasks", &self.task, "triggers", key], &body).await?;
-            return Ok(changed(&answer, "rescheduled", self.api.json));
+            return changed(&answer, "rescheduled", self.api.json);
         }
         let mut body = json!({ "by": user(), "reason": self.reason });
         if let Some(version) = self.task_version {
@@ -369,32 +394,29 @@ impl CancelArgs {
         let body = json!({ "by": user(), "reason": self.reason });
         if let Some(key) = &self.key {
             let answer = client.delete(&["tasks", &self.id, "triggers", key], &body).await?;
-            return Ok(changed(&answer, "cancelled", self.api.json));
+            return changed(&answer, "cancelled", self.api.json);
         }
         let answer = client.post(&["instances", &self.id, "cancel"], None, &body).await?;
-        if self.api.json {
-            return Ok(pretty(&answer));
-        }
-        Ok(match answer["cancelled"].as_bool() {
-            Some(true) => format!("{} is cancelled", self.id),
-            Some(false) => format!("{} had ended already: {}", self.id, text(&answer["instance"]["state"])),
-            None => format!("{} was asked to end; see `punctual instance {}`", self.id, self.id),
-        })
+        ended(&self.id, &answer, self.api.json, "cancelled", "was asked to end")
     }
 }
 
 /// What became of a trigger that was not due yet.
-fn changed(answer: &Value, what: &str, as_json: bool) -> String {
+fn changed(answer: &Value, what: &str, as_json: bool) -> Printed {
+    let is_done = answer[what].as_bool();
     if as_json {
-        return pretty(answer);
+        return done(is_done != Some(false), pretty(answer));
     }
     let (id, state, due) = (text(&answer["instance"]["id"]), text(&answer["instance"]["state"]), text(&answer["instance"]["due_at"]));
-    match answer[what].as_bool() {
+    let shown = match is_done {
         Some(true) if due.is_empty() => format!("{id} is {what}"),
         Some(true) => format!("{id} is {what}: due at {due}"),
+        // By a word before its time, or by one to the instance since.
+        Some(false) if state == "cancelled" => format!("it was cancelled before: {id} is {state}"),
         Some(false) => format!("its time had come: {id} is {state}"),
         None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
-    }
+    };
+    done(is_done != Some(false), shown)
 }
 
 /// A pause in a sentence.
@@ -444,14 +466,36 @@ pub(super) fn answer(output: &mut Output, as_json: bool, asking: impl Future<Out
             output.line(shown);
             Exit::Done
         }
+        Err(ClientError::NotDone { shown }) => {
+            output.line(shown);
+            Exit::Found
+        }
         Err(error) => {
             if as_json {
                 output.json(&json!({ "error": error.to_json() }));
             }
+            let exit = error.exit();
             output.remark(error);
-            Exit::Found
+            exit
         }
     }
+}
+
+/// What a command prints that was to do something: an error where it was not done.
+pub(super) fn done(is_done: bool, shown: String) -> Printed {
+    if is_done { Ok(shown) } else { Err(ClientError::NotDone { shown }) }
+}
+
+/// What became of an instance that was to end.
+pub(super) fn ended(id: &str, answer: &Value, as_json: bool, cancelled: &str, asked: &str) -> Printed {
+    let is_done = answer["cancelled"].as_bool();
+    let shown = match is_done {
+        _ if as_json => pretty(answer),
+        Some(true) => format!("{id} is {cancelled}"),
+        Some(false) => format!("{id} had ended already: {}", text(&answer["instance"]["state"])),
+        None => format!("{id} {asked}; see `punctual instance {id}`"),
+    };
+    done(is_done != Some(false), shown)
 }
 
 pub(super) fn user() -> String {

@@ -29,7 +29,7 @@ use crate::api::{self, Api};
 use crate::feed::Feed;
 use crate::printer::Printer;
 use crate::sign_in::access::Access;
-use crate::{open, tokens};
+use crate::{open, tokens, upkeep};
 
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
@@ -79,10 +79,6 @@ pub(crate) struct ServerArgs {
 const REACH_AGAIN: Duration = Duration::from_secs(2);
 /// How often the addresses of the replicas are read.
 const REPLICAS_INTERVAL: Duration = Duration::from_secs(2);
-/// How often the parts of the history for coming and past months are looked after.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
-/// How soon they are looked after again where that failed.
-const UPKEEP_AGAIN: Duration = Duration::from_secs(60);
 /// How long the hand-over may take. What is not written by then is in the store as it was, and its next owner goes on from there.
 const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(15);
 /// How long the end waits for a slow terminal.
@@ -301,33 +297,35 @@ async fn reached(options: MySqlOptions, say: &Say) -> Result<MySqlStore, StoreEr
 
 /// Keeps the list of replicas, and the parts of the history.
 async fn look_after(store: Arc<MySqlStore>, told: watch::Sender<Vec<String>>, keep_months: Option<u32>, say: Say) {
-    let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
-    let mut replicas = tokio::time::interval(REPLICAS_INTERVAL);
+    let months = &store;
+    let history = || async move {
+        let made = months.make_months().await;
+        // What is old makes room also where nothing new can be made.
+        let dropped = match keep_months {
+            Some(keep) => months.drop_months(keep).await,
+            None => Ok(Vec::new()),
+        };
+        made.and(dropped)
+    };
+    // What takes long with the history does not hold the replicas up.
+    tokio::join!(upkeep::of_history(history, |line| say.line(line)), list_replicas(&store, told));
+}
+
+async fn list_replicas(store: &MySqlStore, told: watch::Sender<Vec<String>>) {
+    let mut next = tokio::time::interval(REPLICAS_INTERVAL);
     loop {
-        tokio::select! {
-            biased;
-            _ = upkeep.tick() => {
-                let made = store.make_months().await.map(drop);
-                let dropped = match keep_months {
-                    Some(keep) => store.drop_months(keep).await,
-                    None => Ok(Vec::new()),
-                };
-                match made.and(dropped) {
-                    Ok(dropped) if dropped.is_empty() => {}
-                    Ok(dropped) => say.line(format_args!("  history dropped: {}", dropped.join(", "))),
-                    Err(error) => {
-                        say.line(format_args!("! the history could not be looked after: {error}; it is tried again in a minute"));
-                        upkeep.reset_after(UPKEEP_AGAIN);
-                    }
+        next.tick().await;
+        // Where that fails, the scheduler has said so.
+        if let Ok(views) = store.replicas().await {
+            let addresses = alive(&views);
+            told.send_if_modified(|known| {
+                if *known == addresses {
+                    false
+                } else {
+                    *known = addresses;
+                    true
                 }
-            }
-            _ = replicas.tick() => {
-                // Where that fails, the scheduler has said so.
-                if let Ok(views) = store.replicas().await {
-                    let addresses = alive(&views);
-                    told.send_if_modified(|known| if *known == addresses { false } else { *known = addresses; true });
-                }
-            }
+            });
         }
     }
 }

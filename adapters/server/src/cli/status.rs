@@ -77,6 +77,18 @@ impl StatusArgs {
         for pause in rows("pauses") {
             shown += &format!("\n{}\n", remote::paused_line(&pause));
         }
+        let mut failures = table(["FAILED", "TASK", "STATE", "CAUSE", "ENDED", "DETAIL"]);
+        for failure in rows("failures") {
+            let fields = ["id", "task", "state", "cause", "ended_at", "detail"];
+            failures.add_row(fields.map(|field| text(&failure[field]).chars().take(60).collect::<String>()));
+        }
+        if !rows("failures").is_empty() {
+            shown += &format!("\n{failures}\n");
+        }
+        if let Some(letters @ 1..) = status["dead_letters"].as_u64() {
+            let more = if letters < 100 { "" } else { " or more" };
+            shown += &format!("\n{letters}{more} dead letters wait; see `punctual dead-letters list`\n");
+        }
         if let Some(throttled @ 1..) = status["throttled"].as_u64() {
             shown += &format!("\n{throttled} instances wait for the rate limit of their task\n");
         }

@@ -110,7 +110,7 @@ async fn show_new<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer
         None => EXAMPLE.to_owned(),
     };
     let checked = Some(look(console, viewer, &document).1);
-    Ok(viewer.show(&page(viewer, None, document, String::new(), checked, None)))
+    Ok(viewer.show_form(&page(viewer, None, document, String::new(), checked, None)))
 }
 
 pub(super) async fn edit<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer, Path(name): Path<String>) -> Response {
@@ -125,7 +125,7 @@ async fn show_edit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
     let document = spec.map_or_else(|_| view.document.to_string(), |spec| yaml(&spec));
     let source = foreign_source(console, viewer, name).await?;
     let checked = Some(look(console, viewer, &document).1);
-    Ok(viewer.show(&page(viewer, Some(name), document, String::new(), checked, source)))
+    Ok(viewer.show_form(&page(viewer, Some(name), document, String::new(), checked, source)))
 }
 
 /// Nothing is said of a task that they don't see: whatever name may be asked for.
@@ -257,7 +257,7 @@ pub(super) async fn check<S: Catalog, C: Clock>(State(console): State<Console<S,
         },
         None => None,
     };
-    viewer.show(&page(&viewer, name, document, fields.text("reason").to_owned(), Some(checked), source))
+    viewer.show_form(&page(&viewer, name, document, fields.text("reason").to_owned(), Some(checked), source))
 }
 
 /// A form ends its lines as the protocol of old wants it.

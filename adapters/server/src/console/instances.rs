@@ -360,7 +360,7 @@ struct ConfirmPage<'a> {
 pub(super) fn confirm(viewer: &Viewer, fields: &Fields, question: &str, verb: &str, back: &str) -> Response {
     let w = viewer.words();
     let (p, action) = (viewer.page(Nav::None, w.confirm), viewer.address.clone());
-    viewer.show(&ConfirmPage { p, w, question, verb, action, back, fields: fields.others() })
+    viewer.show_form(&ConfirmPage { p, w, question, verb, action, back, fields: fields.others() })
 }
 
 macro_rules! endings {

@@ -8,7 +8,7 @@ use punctual_core::instance::State as InstanceState;
 use punctual_core::scheduler::BreakerView;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
-use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, InstanceFilter, InstanceView, PauseTarget};
+use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, InstanceView, PauseTarget};
 use tokio::sync::oneshot;
 
 use super::error::{Answer, answered};
@@ -20,6 +20,7 @@ use super::show::{Count, Span, Time};
 use super::tasks::{Coming, coming};
 use super::words::Words;
 use super::{Console, terms};
+use crate::api::failures;
 use crate::identity::Role;
 
 /// Failures that are shown.
@@ -28,6 +29,8 @@ const FAILURES: usize = 8;
 const LETTERS: usize = 100;
 /// Fire times that are shown.
 const COMING: usize = 8;
+/// Somebody should look at what has failed since then.
+const FAILED_JUST_NOW: Millis = Millis::from_secs(3_600);
 /// A replica that has been silent for this long doesn't come back by itself.
 const SILENT_FOR_LONG: Millis = Millis::from_secs(3_600);
 
@@ -102,6 +105,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
     let (counts, partitions, replicas) = (store.counts().await?, store.partition_views().await?, store.replicas().await?);
     let (pauses, status) = (store.pauses().await?, console.status().await);
     let letters = store.dead_letters(DeadLetterFilter { limit: LETTERS, ..DeadLetterFilter::default() }).await?;
+    let failures = failures::latest(&**store, FAILURES).await?;
     let trouble = console.api.trouble.borrow().clone();
     let mut concerns = Vec::new();
     let mut add = |kind, text: String, detail: String, address: String, since: Option<Timestamp>| {
@@ -135,6 +139,15 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
         let text = if letters.len() == 1 { w.concern_letter.to_owned() } else { w.concern_letters.replace("{}", &count) };
         add("warn", text, String::new(), "/dead-letters".to_owned(), newest);
     }
+    // Dead letters have a line of their own.
+    let has_just_failed = |view: &&InstanceView| {
+        view.row.state != InstanceState::DeadLettered && view.row.ended_at().is_some_and(|at| now.since(at) < FAILED_JUST_NOW)
+    };
+    let just_failed: Vec<_> = failures.iter().filter(has_just_failed).collect();
+    if let Some(last) = just_failed.first() {
+        let text = w.concern_failed.replace("{n}", &just_failed.len().to_string()).replace("{task}", &last.task_name);
+        add("warn", text, String::new(), format!("/instances/{}", last.row.id), last.row.ended_at());
+    }
     for pause in &pauses {
         let what = match &pause.target {
             PauseTarget::All => w.concern_paused_all.to_owned(),
@@ -159,7 +172,6 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
     let (ended, failed): (u64, u64) = (minutes.iter().map(Minute::ended).sum(), minutes.iter().map(|minute| minute.failed).sum());
     let succeeded: u64 = minutes.iter().map(|minute| minute.succeeded).sum();
     let (bars, peak) = bars(&minutes, w);
-    let failures = latest_failures(console).await?;
     let page = OverviewPage {
         p: viewer.page(Nav::Overview, w.overview),
         w,
@@ -219,18 +231,6 @@ fn bars(minutes: &[Minute], w: &Words) -> (Vec<Bar>, u64) {
         Bar { x: place, succeeded, succeeded_y: 100.0 - succeeded, failed, failed_y: (100.0 - succeeded - failed).max(0.0), label }
     };
     (minutes.iter().enumerate().map(bar).collect(), peak)
-}
-
-/// The latest firings that did not come to a good end, whatever became of them since.
-async fn latest_failures<S: Catalog, C: Clock>(console: &Console<S, C>) -> Result<Vec<InstanceView>, super::error::ConsoleError> {
-    let mut failures = Vec::new();
-    for state in [InstanceState::Failed, InstanceState::TimedOut, InstanceState::DeadLettered] {
-        let filter = InstanceFilter { state: Some(state), whole: true, limit: FAILURES, ..InstanceFilter::default() };
-        failures.extend(console.api.store.instances(filter).await?);
-    }
-    failures.sort_by_key(|view| std::cmp::Reverse(view.row.ended_at()));
-    failures.truncate(FAILURES);
-    Ok(failures)
 }
 
 #[cfg(test)]

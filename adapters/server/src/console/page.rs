@@ -12,6 +12,7 @@ use axum::response::{Html, IntoResponse, Response};
 use super::assets;
 use super::error::ConsoleError;
 use super::form::Form;
+use super::show::visible;
 use super::words::{EN, Words, ZH};
 use crate::identity::{Identity, Role};
 use crate::sign_in::origin::Visitor;
@@ -145,7 +146,16 @@ impl Viewer {
     }
 
     pub(super) fn show_as(&self, status: StatusCode, template: &impl Template) -> Response {
-        let text = match template.render() {
+        self.rendered(status, template.render().map(visible))
+    }
+
+    /// A page with what somebody sends back: that is left as it is.
+    pub(super) fn show_form(&self, template: &impl Template) -> Response {
+        self.rendered(StatusCode::OK, template.render())
+    }
+
+    fn rendered(&self, status: StatusCode, text: askama::Result<String>) -> Response {
+        let text = match text {
             Ok(text) => text,
             // Only a writer that fails makes a template fail, and a string doesn't.
             Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -117,6 +117,22 @@ impl fmt::Display for Dot {
 
 impl HtmlSafe for Dot {}
 
+/// A page with the control characters that somebody has written as pictures of themselves: a browser shows nothing for them, and what they
+/// would do in a terminal is there to be read.
+pub(super) fn visible(text: String) -> String {
+    if !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t' | '\r')) {
+        return text;
+    }
+    let picture = |character: char| match character {
+        '\n' | '\t' | '\r' => character,
+        '\0'..' ' => char::from_u32(0x2400 + u32::from(character)).unwrap_or(character),
+        '\u{7f}' => '\u{2421}',
+        '\u{80}'..'\u{a0}' => '\u{fffd}',
+        other => other,
+    };
+    text.chars().map(picture).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +153,11 @@ mod tests {
         }
         assert_eq!(Count(1_234_567).to_string(), "1\u{202f}234\u{202f}567");
         assert_eq!(Count(12).to_string(), "12");
+    }
+
+    #[test]
+    fn control_characters_are_seen() {
+        assert_eq!(visible("a\u{1b}[31mred\u{7}\r\n\tb\u{7f}\u{9b}2J é".to_owned()), "a␛[31mred␇\r\n\tb␡\u{fffd}2J é");
     }
 
     #[test]

@@ -112,6 +112,7 @@ words! {
     commits: "Commits", "提交数";
     compare: "Compare", "比较";
     concern_breaker: "The circuit breaker of {} is not closed", "{} 的熔断器未闭合";
+    concern_failed: "Firings that failed in the last hour: {n}, the latest of {task}", "最近一小时失败的触发：{n} 次，最近一次为 {task}";
     concern_letter: "A dead letter waits for somebody to run it again or to discard it", "1 封死信等待重跑或丢弃";
     concern_letters: "{} dead letters wait for somebody to run them again or discard them", "{} 封死信等待重跑或丢弃";
     concern_nobody: "Waiting for a worker that there is not: {needs} ({n})", "没有可用的执行节点：{needs}（{n} 个实例）";

@@ -98,7 +98,7 @@ fn tasks_that_cannot_follow_one_another_are_refused_with_the_reason() {
         ("file", "tasks:\n  - {name: other, trigger: manual, command: x}\n", "PUN-151", "`a`"),
     ] {
         let refused = apply(source, file);
-        assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{}", refused.stderr);
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{}", refused.stderr);
         assert!(refused.stderr.starts_with(&format!("{code}: ")) && refused.stderr.contains(names), "{}", refused.stderr);
         assert_eq!(refused.stderr.matches(code).count(), 1, "{}", refused.stderr);
     }
@@ -116,7 +116,7 @@ fn tasks_that_cannot_follow_one_another_are_refused_with_the_reason() {
         ("two", "tasks:\n  - {name: other, trigger: manual, command: x}\n", "PUN-151", "a node of `d` calls the task `c`"),
     ] {
         let refused = apply(source, file);
-        assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{}", refused.stderr);
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{}", refused.stderr);
         assert!(refused.stderr.starts_with(&format!("{code}: ")) && refused.stderr.contains(names), "{}", refused.stderr);
     }
     dev.stop();

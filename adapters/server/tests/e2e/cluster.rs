@@ -49,8 +49,13 @@ impl Cluster {
     }
 
     fn server(&self, name: &str) -> Replica {
+        self.server_with(name, &[])
+    }
+
+    fn server_with(&self, name: &str, environment: &[(&str, &str)]) -> Replica {
         let workers = format!("127.0.0.1:{}", free_port());
         let mut command = self.command(&["server", "--name", name, "--listen", "127.0.0.1:0", "--listen-workers", &workers]);
+        command.envs(environment.iter().copied());
         if let Some(redis) = &self.redis {
             command.env("PUNCTUAL_REDIS", redis.url());
         }
@@ -116,6 +121,31 @@ impl Replica {
                 seen.extend(newest(&task));
                 (seen.len() > more).then_some(())
             });
+        }
+    }
+}
+
+/// C304: two replicas whose clocks are three minutes apart, and a worker with the right time. Each second fires once, and at its time: by the
+/// database's clock, whatever the machines think.
+#[test]
+fn replicas_whose_clocks_differ_fire_each_second_once() {
+    let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
+    assert!(std::path::Path::new(&library).is_file(), "{library} comes with Debian's faketime");
+    let clock = |by| [("LD_PRELOAD", &*library), ("FAKETIME", by), ("DONT_FAKE_MONOTONIC", "1")];
+    let cluster = Cluster::new();
+    let (early, late) = (cluster.server_with("early", &clock("-90s")), cluster.server_with("late", &clock("+90s")));
+    early.shares_with(2);
+    let _workers = [cluster.worker(&early, "w1"), cluster.worker(&late, "w2")];
+    cluster.apply(&early);
+    late.fires(1);
+    check_all(&cluster, &early, false);
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+    for number in 0..LOOPS {
+        for instance in early.process.instances(&format!("loop-{number}")) {
+            let at = |field: &str| instance[field].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+            let (fire_time, created) = (at("fire_time"), at("created_at"));
+            assert!(created >= fire_time && created - fire_time < 5_000, "neither early nor late: {instance:#}");
+            assert!((fire_time - now).abs() < 80_000, "by nobody's own clock: {instance:#}");
         }
     }
 }

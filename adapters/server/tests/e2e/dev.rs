@@ -249,7 +249,7 @@ tasks:
         assert!(!is_running(pid));
     }
     let again = dev.cli(&["cancel", &waiting, "--json"]);
-    assert_eq!((again.code, &again.json()["cancelled"]), (Some(0), &json!(false)));
+    assert_eq!((again.code, &again.json()["cancelled"]), (Some(1), &json!(false)));
     let unknown = dev.cli(&["cancel", "1-99999"]);
     assert!(unknown.code == Some(1) && unknown.stderr.starts_with("PUN-304: "), "{}", unknown.stderr);
     dev.stop();

@@ -84,7 +84,7 @@ tasks:
     let story = dev.instance(all.last().unwrap()["id"].as_str().unwrap());
     assert!(story["transitions"].to_string().contains("late feed"), "{story}");
     let again = backfill("settle", &[]);
-    assert!(again.code == Some(1) && again.stderr.starts_with("PUN-360: "), "{}", again.stderr);
+    assert!(again.code == Some(2) && again.stderr.starts_with("PUN-360: "), "{}", again.stderr);
     assert!(backfill("settle", &["--again", "--dry-run"]).stdout.starts_with("12 fire times, 0 more"));
 
     let id = backfill("held", &["--order", "newest", "--json"]).json()["backfill"]["id"].as_str().unwrap().to_owned();

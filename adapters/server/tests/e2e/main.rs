@@ -14,6 +14,7 @@ mod limits;
 mod oidc;
 mod parts;
 mod people;
+mod rows;
 mod support;
 mod trouble;
 mod workflows;

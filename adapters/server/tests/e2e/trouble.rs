@@ -419,7 +419,7 @@ fn names_may_be_anything() {
     for name in ["", ".", ".."] {
         for command in ["tasks", "trigger", "instance", "logs", "cancel"] {
             let run = dev.cli(&[command, name]);
-            assert!(run.code == Some(1) && run.stderr.starts_with("PUN-3"), "{command} {name:?}: {:?} {}", run.code, run.stderr);
+            assert!(run.code == Some(2) && run.stderr.starts_with("PUN-3"), "{command} {name:?}: {:?} {}", run.code, run.stderr);
         }
     }
     dev.stop();
@@ -496,7 +496,7 @@ fn bad_requests_get_an_answer_with_a_code() {
     }
     for key in ["ключ", "a\nb"] {
         let run = dev.cli(&["trigger", "t", "--key", key]);
-        assert!(run.code == Some(1) && run.stderr.starts_with("PUN-305: "), "{}", run.stderr);
+        assert!(run.code == Some(2) && run.stderr.starts_with("PUN-305: "), "{}", run.stderr);
     }
     request(address, "POST", "/api/v1/tasks/absent/trigger", &[], b"").check_refusal(404, "PUN-303");
     request(address, "POST", "/api/v1/instances/1-1/cancel", &[], b"").check_refusal(404, "PUN-304");

@@ -64,6 +64,11 @@ pub async fn a_backfill_comes_to_its_owner_and_its_row_back<F: Factory>(factory:
     assert_eq!(store.backfills(None, 10).await.expect("backfills"), rows);
     let row = change(&store, &mut owner, row, BackfillState::Running, 2, 1).await;
     assert_eq!(store.snapshot(partition).await.expect("a snapshot").backfills, std::slice::from_ref(&row));
+    let row = change(&store, &mut owner, &row, BackfillState::Cancelled, 2, 1).await;
+    let found = store.snapshot(partition).await.expect("a snapshot").backfills;
+    assert_eq!(found, std::slice::from_ref(&row), "one of its instances still runs");
+    let row = change(&store, &mut owner, &row, BackfillState::Cancelled, 2, 2).await;
+    assert_eq!(store.snapshot(partition).await.expect("a snapshot").backfills, []);
     let row = change(&store, &mut owner, &row, BackfillState::Done, 3, 3).await;
     assert_eq!(store.snapshot(partition).await.expect("a snapshot").backfills, []);
     assert_eq!(store.backfills(Some(task), 10).await.expect("backfills"), [row]);

@@ -378,6 +378,13 @@ pub async fn of_what_was_divided_only_what_has_not_succeeded_runs_again<F: Facto
             shards: indices.into_iter().map(|index| (index, Some(format!("w{index}").into()))).collect(),
         });
         assert_eq!(of.shards.as_deref(), again.as_ref(), "{which:?}, {states:?}");
+        // What is asked for once more is known; what would run other shards is not what runs.
+        let same = store.rerun(whole.id, "you".into(), which.clone(), START).await.expect("an answer");
+        assert_eq!(same, Submitted::Repeated { entry: entry.id });
+        let other = if which == Rerunning::All { Rerunning::Unsuccessful } else { Rerunning::All };
+        let is_other = states.contains(&State::Failed);
+        let answer = store.rerun(whole.id, "me".into(), other, START).await.expect("an answer");
+        assert_eq!(answer, if is_other { Submitted::NotNewest } else { Submitted::Repeated { entry: entry.id } });
     }
 }
 

@@ -481,6 +481,7 @@ mod tests {
         let list = include_str!("mod.rs");
         let sources = [
             include_str!("leases.rs"),
+            include_str!("backfills.rs"),
             include_str!("commits.rs"),
             include_str!("inbox.rs"),
             include_str!("catalog.rs"),

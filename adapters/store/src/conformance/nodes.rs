@@ -7,7 +7,7 @@ use punctual_core::ids::{InboxId, InstanceId, PartitionId};
 use punctual_core::inbox::{EndedNode, NodeMark, Request, RerunFrom};
 use punctual_core::instance::{InstanceRow, Links, Part, State};
 use punctual_core::workflow::{Graph, NodeIndex, NodeSpec};
-use punctual_driver::ports::{Actor, Catalog, InstanceFilter, Rerunning, Store, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, AuditAction, AuditFilter, Catalog, InstanceFilter, Rerunning, Store, Submitted, TaskDocument};
 
 use super::{Factory, Owner, START, all_partitions, apply, apply_inbox, commit, definition, document, ended, entry_ids, open};
 
@@ -111,6 +111,14 @@ pub async fn a_rerun_from_nodes_comes_with_what_the_nodes_have_come_to<F: Factor
     apply_inbox(&store, &mut owner, None).await;
     let Submitted::Accepted { entry } = rerun(run.id).await else { panic!("it is accepted") };
     assert_eq!(rerun(run.id).await, Submitted::Repeated { entry });
+    for other in [
+        Rerunning::Unsuccessful,
+        Rerunning::From(RerunFrom { nodes: vec!["a".into()], ..from.clone() }),
+        Rerunning::From(RerunFrom { cascade: false, ..from.clone() }),
+    ] {
+        let answer = store.rerun(run.id, "me".into(), other, START).await.expect("an answer");
+        assert_eq!(answer, Submitted::NotNewest, "something else runs again");
+    }
     let page = store.read_inbox(all_partitions(), InboxId(0), 10).await.expect("a page");
     let [entry] = &page.entries[..] else { panic!("{page:?}") };
     let Request::Rerun { of } = &entry.request else { panic!("{entry:?}") };
@@ -138,7 +146,8 @@ pub async fn only_runs_of_workflows_are_run_again_from_nodes<F: Factory>(factory
 }
 
 async fn mark(store: &impl Catalog, run: InstanceId, node: u32, mark: NodeMark) -> Submitted {
-    store.mark_node(run, NodeIndex(node), mark, Actor { why: Some("by hand".into()), ..Actor::from("me") }, START).await.expect("an answer")
+    let by = Actor { why: Some("by hand".into()), ..Actor::from("me") };
+    store.mark_node(run, NodeIndex(node), mark, format!("node {node}").into(), by, START).await.expect("an answer")
 }
 
 /// Each time anew: what comes of it is the owner's affair.
@@ -158,6 +167,9 @@ pub async fn what_is_said_of_a_node_comes_to_the_owner_of_its_run<F: Factory>(fa
     let requests: Vec<_> = page.entries.iter().map(|entry| entry.request.clone()).collect();
     assert_eq!(requests, [said(2, NodeMark::Skipped), said(2, NodeMark::Succeeded), said(0, NodeMark::Failed)]);
     assert!(page.entries.iter().all(|entry| entry.partition == run.id.partition() && &*entry.by == "me"));
+    let filter = AuditFilter { instance: Some(run.id), limit: 1, ..AuditFilter::default() };
+    let audited = store.audit(filter).await.expect("an answer");
+    assert_eq!((audited[0].action, audited[0].subject.as_deref()), (AuditAction::MarkNode, Some("node 0")));
     apply_inbox(&store, &mut owner, None).await;
     let mut batch = owner.batch();
     batch.updates = vec![ended(&run, State::Failed, START)];

@@ -109,8 +109,10 @@ pub(crate) async fn list(session: &mut Session, task: Option<TaskId>, limit: usi
     session.rows(format!("SELECT {COLUMNS} FROM backfills {of_task} ORDER BY id DESC LIMIT {limit}")).await?.iter().map(backfill).collect()
 }
 
-/// Those of a partition that run.
+/// Those of a partition that run, or were cancelled with instances that still do.
 pub(crate) async fn running(session: &mut Session, partition: PartitionId) -> Result<Vec<BackfillRow>, Failure> {
-    let sql = format!("SELECT {COLUMNS} FROM backfills WHERE `partition` = {partition} AND state = 0 ORDER BY id");
+    let sql = format!(
+        "SELECT {COLUMNS} FROM backfills WHERE `partition` = {partition} AND (state = 0 OR (state = 2 AND ended < made)) ORDER BY id"
+    );
     session.rows(sql).await?.iter().map(backfill).collect()
 }

@@ -27,7 +27,7 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, required_text, text};
 use crate::mysql::session::{Answer, Session};
 use crate::mysql::sql::{STATEMENT_ROWS_MAX, list, literal, statements, tuples};
 use crate::plan::{Change, Plan, Planner, StoredTask, Ties, request_hash};
-use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
+use crate::reruns::{divided_into, mark_refused, rerun_hash, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 
 /// Tasks that are compared at a time.
@@ -345,6 +345,7 @@ pub(crate) async fn mark_node(
     session: &mut Session,
     instance: InstanceId,
     (node, mark): (NodeIndex, NodeMark),
+    subject: &str,
     by: &Actor,
     now_sql: &str,
 ) -> Result<Submitted, Failure> {
@@ -357,8 +358,8 @@ pub(crate) async fn mark_node(
     }
     let body = codec::pack_mark(instance, node, mark, by.why.as_deref());
     let entry = NewEntry { partition: instance.partition(), by: &by.by, kind: KIND_MARK_NODE, task: None, body: &body };
-    let (action, subject) = (AuditAction::MarkNode, node.0.to_string());
-    let audited = Audit { actor: by, action, task: Some(row.task), instance: Some(instance), subject: Some(&subject) };
+    let action = AuditAction::MarkNode;
+    let audited = Audit { actor: by, action, task: Some(row.task), instance: Some(instance), subject: Some(subject) };
     Ok(Submitted::Accepted { entry: write_entry(session, entry, audit_sql([audited], now_sql), now_sql).await? })
 }
 
@@ -376,7 +377,7 @@ pub(crate) async fn rerun(
         "START TRANSACTION".to_owned(),
         TAKE_INBOX_TURN.to_owned(),
         format!("SELECT {INSTANCE_COLUMNS} FROM instances i FORCE INDEX (instances_by_id) WHERE i.id = {id} LIMIT 1"),
-        format!("SELECT entry FROM idempotency WHERE submission_key = {key}"),
+        format!("SELECT entry, request_hash FROM idempotency WHERE submission_key = {key}"),
         format!(
             "SELECT n.run FROM instances i FORCE INDEX (instances_by_id) STRAIGHT_JOIN instances n FORCE INDEX (PRIMARY)
              ON n.fire_time = i.fire_time AND n.task = i.task AND n.ordinal = i.ordinal AND n.run > i.run AND n.part = 0
@@ -390,21 +391,12 @@ pub(crate) async fn rerun(
     let mut answers = session.answers(script.join("; ")).await?.into_iter().skip(2);
     let [stored, used, newer, task] = std::array::from_fn(|_| answers.next().unwrap_or_default());
     let Some(row) = stored.rows.first() else { return Ok(Submitted::NoSuchInstance) };
-    if let Some(row) = used.rows.first() {
-        return Ok(Submitted::Repeated { entry: InboxId(row.try_get(0)?) });
-    }
     let row = rows::instance(row)?;
     let divided_into = divided_into(&row, &which);
     let mut of = match rerun_of(row, by.why.as_deref(), which) {
         Ok(of) => of,
         Err(refused) => return Ok(refused),
     };
-    if !newer.rows.is_empty() {
-        return Ok(Submitted::NotNewest);
-    }
-    if task.rows.is_empty() {
-        return Ok(Submitted::NoSuchTask);
-    }
     if let Some(count) = divided_into {
         // Literal: the order of states is fixed, 10 is success.
         let (fire_time, task, ordinal, run) = (of.fire_time.0, of.task.0, of.ordinal, of.run);
@@ -416,8 +408,20 @@ pub(crate) async fn rerun(
         let parts = session.rows(parts).await?;
         of.shards = shards_again(count, parts.iter().map(rows::instance).collect::<Result<_, _>>()?);
     }
+    let hash = rerun_hash(&of);
+    if let Some(row) = used.rows.first() {
+        // It may run again, but not as this one wants it.
+        let is_same = row.try_get::<Vec<u8>, _>(1)? == hash;
+        return Ok(if is_same { Submitted::Repeated { entry: InboxId(row.try_get(0)?) } } else { Submitted::NotNewest });
+    }
+    if !newer.rows.is_empty() {
+        return Ok(Submitted::NotNewest);
+    }
+    if task.rows.is_empty() {
+        return Ok(Submitted::NoSuchTask);
+    }
     let (body, kind) = (codec::pack_rerun(&of), if of.from.is_some() { KIND_RERUN_FROM } else { KIND_RERUN });
-    let hash = literal(&request_hash(of.task, &body));
+    let hash = literal(&hash);
     let remember = format!(
         "INSERT INTO idempotency (submission_key, request_hash, entry, made_at) VALUES ({key}, {hash}, LAST_INSERT_ID(), {now_sql})"
     );

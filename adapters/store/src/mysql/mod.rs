@@ -49,6 +49,7 @@ mod commit;
 mod editing;
 mod error;
 mod history;
+mod kept;
 mod leases;
 mod months;
 mod owner;
@@ -230,8 +231,8 @@ impl MySqlStore {
         months::make(&self.writes, NOW).await
     }
 
-    /// Drops the history of months that ended `keep` whole months ago or more, and answers with their names, such as `m202611`. It stops at
-    /// a month that has an instance which has not ended.
+    /// Drops the history of months that ended `keep` whole months ago or more, and answers with their names, such as `m202611`. The last
+    /// firing of each task stays. It stops at a month that has an instance which has not ended, or a dead letter that nobody has settled.
     ///
     /// # Errors
     ///
@@ -454,11 +455,12 @@ impl Catalog for MySqlStore {
         instance: InstanceId,
         node: NodeIndex,
         mark: NodeMark,
+        subject: Arc<str>,
         by: Actor,
         now: Timestamp,
     ) -> Result<Submitted, StoreError> {
         let mut session = self.writes.session().await?;
-        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &by, &self.now(now)).await;
+        let submitted = catalog::mark_node(&mut session, instance, (node, mark), &subject, &by, &self.now(now)).await;
         session.end_unless(submitted, is_written).await
     }
 

@@ -1,7 +1,8 @@
 //! History by month: what is kept by fire time lies in one partition a month, so that old history goes with one statement instead of a
 //! delete a row, and what is hot lies apart from what is old.
 //!
-//! Fire times before the first month lie in it, those behind the last one in `later`. A month goes only if nothing in it is live.
+//! Fire times before the first month lie in it, those behind the last one in `later`. A month goes only if nothing in it is live, and the last
+//! firing of each task stays ([`kept`](super::kept)).
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use sqlx::Row;
 
 use crate::codec::Malformed;
 use crate::mysql::error::Failure;
+use crate::mysql::kept;
 use crate::mysql::session::{Connections, Session};
 
 /// The tables that are kept by month.
@@ -132,19 +134,33 @@ async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mu
             old.entry(month).or_default().push(table);
         }
     }
+    if old.is_empty() {
+        return Ok(());
+    }
+    kept::make_tables(session).await?;
     for (month, of) in old {
+        // Where the instances of the month are gone, somebody died behind that, and what is to be kept of it is in the tables of copies.
+        let is_whole = of.contains(&"instances");
+        let end = Month(month.0 + 1).begins_ms();
+        let mut last = Vec::new();
+        if is_whole {
+            // What was kept of an older one lies in this month, once it is back.
+            kept::put_back(session).await?;
+            last = kept::tasks(session, &month.name(), end).await?;
+        }
         // Under table locks nothing comes into the month between the look and the drop.
         let tables = TABLES.map(|table| format!("{table} WRITE")).join(", ");
-        session.run_long(format!("LOCK TABLES {tables}, live WRITE, dead_letters WRITE, counts WRITE, meta WRITE")).await?;
-        let end = Month(month.0 + 1).begins_ms();
+        let others = format!("live WRITE, dead_letters WRITE, counts WRITE, meta WRITE, {}", kept::locks());
+        session.run_long(format!("LOCK TABLES {tables}, {others}")).await?;
         let live = session.rows(format!("SELECT 1 FROM live WHERE fire_time < {end} LIMIT 1")).await?;
         // What waits for a person to settle it is kept as well.
         let dead = session.rows(format!("SELECT 1 FROM dead_letters WHERE fire_time < {end} LIMIT 1")).await?;
         if !live.is_empty() || !dead.is_empty() {
             session.run("UNLOCK TABLES".to_owned()).await?;
-            return Ok(());
+            break;
         }
-        if of.contains(&"instances") {
+        if is_whole {
+            kept::copy(session, &month.name(), &of, &last).await?;
             count_off(session, month).await?;
             session.run_long(format!("ALTER TABLE instances DROP PARTITION {}", month.name())).await?;
         }
@@ -154,10 +170,11 @@ async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mu
         for table in of.into_iter().filter(|table| *table != "instances") {
             session.run_long(format!("ALTER TABLE {table} DROP PARTITION {}", month.name())).await?;
         }
+        kept::put_back(session).await?;
         session.run("UNLOCK TABLES".to_owned()).await?;
         dropped.push(month.name());
     }
-    Ok(())
+    kept::drop_tables(session).await
 }
 
 /// How the rows of `meta` begin that say how many instances of a month, by state, are not counted any more though they may still be there.
@@ -165,7 +182,7 @@ fn note(month: Month) -> String {
     format!("dropping-{}-", month.name())
 }
 
-/// Counts the month's instances no more, and notes how many those were in the same transaction: who comes after a crash counts anew.
+/// Counts the month's instances no more, but for those that are kept, and notes how many those were in the same transaction: who comes after a crash counts anew.
 async fn count_off(session: &mut Session, month: Month) -> Result<(), Failure> {
     let (name, note) = (month.name(), note(month));
     let mut changes: BTreeMap<u8, i64> = BTreeMap::new();
@@ -176,8 +193,14 @@ async fn count_off(session: &mut Session, month: Month) -> Result<(), Failure> {
     }
     session.run(format!("DELETE FROM meta WHERE name LIKE '{note}%'")).await?;
     let counted = format!("SELECT state, COUNT(*) FROM instances PARTITION ({name}) GROUP BY state");
+    let mut counts: BTreeMap<u8, i64> = BTreeMap::new();
     for row in &session.rows_long(counted).await? {
-        let (state, count) = (row.try_get::<u8, _>(0)?, row.try_get::<i64, _>(1)?);
+        counts.insert(row.try_get(0)?, row.try_get(1)?);
+    }
+    for (state, count) in kept::counts(session).await? {
+        *counts.entry(state).or_default() -= count;
+    }
+    for (state, count) in counts {
         *changes.entry(state).or_default() -= count;
         session.run(format!("INSERT INTO meta (name, value) VALUES ('{note}{state}', {count})")).await?;
     }

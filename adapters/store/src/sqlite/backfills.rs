@@ -115,8 +115,9 @@ pub(crate) fn list(connection: &Connection, task: Option<TaskId>, limit: usize) 
     connection.prepare_cached(sql)?.query_map(params![task.map(|task| task.0.cast_signed()), limit], backfill)?.collect()
 }
 
-/// Those of a partition that run.
+/// Those of a partition that run, or were cancelled with instances that still do.
 pub(crate) fn running(connection: &Connection, partition: PartitionId) -> rusqlite::Result<Vec<BackfillRow>> {
-    let sql = concat!("SELECT ", columns!(), " FROM backfills WHERE partition = ?1 AND state = 0 ORDER BY id");
+    let sql =
+        concat!("SELECT ", columns!(), " FROM backfills WHERE partition = ?1 AND (state = 0 OR (state = 2 AND ended < made)) ORDER BY id");
     connection.prepare_cached(sql)?.query_map([partition.0], backfill)?.collect()
 }

@@ -21,7 +21,7 @@ use crate::audit::Audit;
 use crate::codec;
 use crate::codes::Coded;
 use crate::plan::{Callee, Plan, Planner, StoredTask, Ties, request_hash};
-use crate::reruns::{divided_into, mark_refused, rerun_key, rerun_of, shards_again};
+use crate::reruns::{divided_into, mark_refused, rerun_hash, rerun_key, rerun_of, shards_again};
 use crate::set_aside::{KIND_DEFINITION, KIND_MARK_NODE, KIND_REFERENCES, KIND_RERUN, KIND_RERUN_FROM, KIND_TRIGGER};
 use crate::sqlite::commit::transaction;
 use crate::sqlite::people::{put_audit, settle};
@@ -241,6 +241,7 @@ pub(crate) fn mark_node(
     connection: &Connection,
     instance: InstanceId,
     (node, mark): (NodeIndex, NodeMark),
+    subject: &str,
     by: &Actor,
     now: Timestamp,
 ) -> rusqlite::Result<Submitted> {
@@ -256,9 +257,8 @@ pub(crate) fn mark_node(
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
             .insert(params![instance.partition().0, now.0, &*by.by, KIND_MARK_NODE, body])?;
-        let node = node.0.to_string();
         let written =
-            Audit { actor: by, action: AuditAction::MarkNode, task: Some(row.task), instance: Some(instance), subject: Some(&node) };
+            Audit { actor: by, action: AuditAction::MarkNode, task: Some(row.task), instance: Some(instance), subject: Some(subject) };
         put_audit(connection, now, &written)?;
         Ok(Submitted::Accepted { entry: InboxId(entry.cast_unsigned()) })
     })
@@ -277,28 +277,12 @@ pub(crate) fn rerun(
         let Some(row) = stored.query_row([instance.0.cast_signed()], rows::instance).optional()? else {
             return Ok(Submitted::NoSuchInstance);
         };
-        let key = rerun_key(instance);
-        let mut used = connection.prepare_cached("SELECT entry FROM idempotency WHERE key = ?1")?;
-        if let Some(entry) = used.query_row([&key], |row| unsigned(row, 0)).optional()? {
-            return Ok(Submitted::Repeated { entry: InboxId(entry) });
-        }
         let divided_into = divided_into(&row, &which);
         let mut of = match rerun_of(row, by.why.as_deref(), which) {
             Ok(of) => of,
             Err(refused) => return Ok(refused),
         };
-        let mut newer = connection.prepare_cached(
-            "SELECT 1 FROM instances INDEXED BY instances_firing
-             WHERE fire_time = ?1 AND task = ?2 AND ordinal = ?3 AND run > ?4 AND part = 0 LIMIT 1",
-        )?;
         let task = of.task.0.cast_signed();
-        if newer.exists(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run])? {
-            return Ok(Submitted::NotNewest);
-        }
-        let mut there = connection.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND removed = 0")?;
-        if !there.exists([task])? {
-            return Ok(Submitted::NoSuchTask);
-        }
         if let Some(count) = divided_into {
             // Literal: the order of states is fixed, 10 is success.
             let mut parts = connection.prepare_cached(concat!(
@@ -310,13 +294,33 @@ pub(crate) fn rerun(
             let parts = parts.query_map(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run], rows::instance)?;
             of.shards = shards_again(count, parts.collect::<Result<_, _>>()?);
         }
+        let (key, hash) = (rerun_key(instance), rerun_hash(&of));
+        let mut used = connection.prepare_cached("SELECT entry, request_hash FROM idempotency WHERE key = ?1")?;
+        let earlier = used.query_row([&key], |row| Ok((InboxId(unsigned(row, 0)?), row.get_ref(1)?.as_blob()? == hash))).optional()?;
+        match earlier {
+            Some((entry, true)) => return Ok(Submitted::Repeated { entry }),
+            // It runs again, but not as this one wants it.
+            Some((_, false)) => return Ok(Submitted::NotNewest),
+            None => {}
+        }
+        let mut newer = connection.prepare_cached(
+            "SELECT 1 FROM instances INDEXED BY instances_firing
+             WHERE fire_time = ?1 AND task = ?2 AND ordinal = ?3 AND run > ?4 AND part = 0 LIMIT 1",
+        )?;
+        if newer.exists(params![of.fire_time.0, task, of.ordinal.cast_signed(), of.run])? {
+            return Ok(Submitted::NotNewest);
+        }
+        let mut there = connection.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1 AND removed = 0")?;
+        if !there.exists([task])? {
+            return Ok(Submitted::NoSuchTask);
+        }
         let (body, kind) = (codec::pack_rerun(&of), if of.from.is_some() { KIND_RERUN_FROM } else { KIND_RERUN });
         let entry = connection
             .prepare_cached("INSERT INTO inbox (partition, at, by, kind, task, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
             .insert(params![instance.partition().0, now.0, &*by.by, kind, task, body])?;
         connection.prepare_cached("INSERT INTO idempotency (key, request_hash, entry, at) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
             key,
-            &request_hash(of.task, &body)[..],
+            &hash[..],
             entry,
             now.0
         ])?;

@@ -437,10 +437,11 @@ impl Catalog for SqliteStore {
         instance: InstanceId,
         node: NodeIndex,
         mark: NodeMark,
+        subject: Arc<str>,
         by: Actor,
         now: Timestamp,
     ) -> Result<Submitted, StoreError> {
-        self.write(move |connection| catalog::mark_node(connection, instance, (node, mark), &by, now)).await
+        self.write(move |connection| catalog::mark_node(connection, instance, (node, mark), &subject, &by, now)).await
     }
 
     async fn nodes(&self, run: InstanceId) -> Result<Vec<InstanceView>, StoreError> {

@@ -27,12 +27,14 @@ fn a_self_edge_names_its_node() {
     assert_eq!(messages([node("a", ""), node("b", "a b")]), ["node `b` comes after itself: it could never start"]);
 }
 
+/// C344: s1>s3, s2>s3, s3>s4, s4>s2, s4>s1.
 #[test]
 fn a_cycle_is_told_as_one_path() {
     let nodes = [node("s1", "s4"), node("s2", "s4"), node("s3", "s1 s2"), node("s4", "s3")];
     assert_eq!(messages(nodes), ["nodes wait for each other in a circle: s1 > s3 > s4 > s1"]);
 }
 
+/// C344: a ring of ten thousand.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test measures time")]
 fn a_ring_of_all_nodes_that_there_may_be_is_found_in_no_time() {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod guards;
+mod months;
 mod order;
 mod plans;
 mod recorder;

@@ -140,23 +140,7 @@ fn months_are_made_ahead_and_dropped_whole_unless_something_in_them_lives() {
         let name = url.rsplit('/').next().expect("a name").to_owned();
         let store = MySqlStore::open(options(&url)).await.expect("a store");
         assert_eq!(store.make_months().await.expect("months"), 0, "they are there");
-        // As if the database had been made years ago.
-        for table in ["instances", "troubled", "submission_keys", "submissions", "outputs", "occurrences"] {
-            let first = server()
-                .run(&format!(
-                    "SELECT CONCAT(partition_name, ' VALUES LESS THAN (', partition_description, ')') FROM information_schema.partitions \
-                     WHERE table_schema = '{name}' AND table_name = '{table}' ORDER BY partition_ordinal_position LIMIT 1;"
-                ))
-                .expect("a partition");
-            let (first, definition) = (first.split(' ').next().expect("a name"), first.trim());
-            server()
-                .run(&format!(
-                    "ALTER TABLE {name}.{table} REORGANIZE PARTITION {first} INTO (PARTITION m200001 VALUES LESS THAN (949363200000), \
-                     PARTITION m200002 VALUES LESS THAN (951868800000), PARTITION m200003 VALUES LESS THAN (954547200000), \
-                     PARTITION {definition});"
-                ))
-                .expect("older months");
-        }
+        super::months::make_old_months(&name);
         let mut owner = Owner::of_all(&store).await;
         let january = owner.dispatched(PartitionId(1), TaskId(1), Timestamp(949_000_000_000));
         let february = owner.dispatched(PartitionId(1), TaskId(1), Timestamp(950_000_000_000));
