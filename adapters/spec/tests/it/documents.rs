@@ -290,3 +290,23 @@ tasks:
         {"name":"b","trigger":"manual","http":{"url":"http://x","method":"GET","redirects":"same_origin"},"retry":{"max_attempts":3,"on":{"statuses":["429"],"timeouts":false},"budget":{"ratio":1,"min_per_minute":5}},"downstream":"mail","circuit_breaker":{"failures":9,"open":"1s"}}
         {"name":"c","trigger":"manual","handler":{"name":"own"},"retry":{"max_attempts":3,"on":{"timeouts":false}}}"#]].assert_eq(&documents.join("\n"));
 }
+
+/// Documents that people send may be as short as in a task file.
+#[test]
+fn a_command_may_be_a_text_or_a_list() {
+    let read = |command: &str| {
+        let node = format!(r#"{{"name":"n","command":{command}}}"#);
+        let spec = TaskSpec::from_json(&format!(r#"{{"name":"a","trigger":"manual","command":{command}}}"#)).map(|spec| spec.to_json());
+        let flow = TaskSpec::from_json(&format!(r#"{{"name":"a","trigger":"manual","nodes":[{node}]}}"#)).map(|spec| spec.to_json());
+        (spec.map_err(|finding| finding.to_string()), flow.map_err(|finding| finding.to_string()))
+    };
+    for (short, long) in [("\"x | y\"", "{\"shell\":\"x | y\"}"), ("[\"x\", \"y\"]", "{\"argv\":[\"x\",\"y\"]}")] {
+        let (task, flow) = read(short);
+        assert_eq!((task, flow), read(long), "{short}");
+        assert!(read(short).0.unwrap().contains(long), "{short}");
+    }
+    for bad in ["1", "true", "[1]", "{}", "{\"shell\":\"x\",\"argv\":[\"x\"]}", "{\"shell\":\"x\",\"more\":1}"] {
+        let (task, flow) = read(bad);
+        assert!(task.is_err() && flow.is_err(), "{bad}: {task:?} {flow:?}");
+    }
+}
