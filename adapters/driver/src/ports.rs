@@ -17,7 +17,7 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
-pub use crate::editing::{Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
+pub use crate::editing::{Applying, Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 pub use crate::people::{
     Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
     TriggerChanged,
@@ -334,6 +334,10 @@ pub struct Applied {
     pub unchanged: usize,
     /// Tasks that were removed.
     pub removed: Vec<Arc<str>>,
+    /// Tasks of the source that are not among the documents, and were left.
+    pub left: Vec<Arc<str>>,
+    /// Tasks that another source had, and which. Where none may be taken over and there are any, nothing was written.
+    pub taken: Vec<(Arc<str>, Arc<str>)>,
     /// Why nothing was done, where tasks would hang together as they must not.
     pub refused: Vec<ChainProblem>,
 }
@@ -536,14 +540,13 @@ pub trait Catalog: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
 
-    /// [Applies](Catalog::apply) documents, if the source is still as the caller knows it; else answers with how it is.
+    /// [Applies](Catalog::apply) documents as far as it may go; answers with how the source is where that is not as the caller knows it.
     fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> impl Future<Output = Result<Result<Applied, Revision>, StoreError>> + Send;
 

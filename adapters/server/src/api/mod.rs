@@ -225,7 +225,7 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Method::PUT,
             "/api/v1/sources/{source}",
             Somewhere(Editor),
-            put_with(sources::apply::<S, C>, named("putSource", "All tasks of one source, as they are from now on"))
+            put_with(sources::apply::<S, C>, named("putSource", "Makes and changes tasks of one source"))
                 .layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)),
         )
         .api(Method::GET, "/api/v1/tasks", Somewhere(Viewer), get_with(tasks::list::<S, C>, named("listTasks", "Tasks, by name")))

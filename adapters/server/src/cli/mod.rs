@@ -5,12 +5,15 @@
 
 mod accounts;
 mod apply;
+pub(crate) mod ask;
 mod backfill;
 mod bench;
 pub(crate) mod client;
 mod context;
 mod cron;
 mod dev;
+mod export;
+mod files;
 mod import;
 mod internal;
 mod migrate;
@@ -94,8 +97,12 @@ commands! {
     Migrate(migrate::MigrateArgs),
     /// Show replicas, partitions and what waits.
     Status(status::StatusArgs),
-    /// Hand a task file over to a running Punctual.
+    /// Hand task files over to a running Punctual: tasks are made and changed; others are left, unless --remove says otherwise.
     Apply(apply::Args),
+    /// Show what task files would change, line by line. Exit codes as of `diff`: 0 nothing, 1 something, 2 it can't be told.
+    Diff(apply::DiffArgs),
+    /// Print tasks as a task file, which `punctual apply` takes back.
+    Export(export::ExportArgs),
     /// List the tasks of the running Punctual, or show one.
     Tasks(remote::TasksArgs),
     /// List instances, newest first.

@@ -129,7 +129,7 @@ macro_rules! conformance_tests {
             a_source_removes_only_its_own_tasks
             tasks_that_fire_after_others_are_told_to_their_owners
             tasks_that_nodes_call_are_there_and_make_no_ring
-            a_source_takes_a_task_over
+            a_source_takes_a_task_over an_application_removes_and_takes_over_only_where_it_may
             of_two_documents_of_one_name_the_later_one_counts
             any_name_will_do
             tasks_are_paged_by_name

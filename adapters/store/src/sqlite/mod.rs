@@ -31,7 +31,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
     PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
     TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
@@ -315,26 +315,26 @@ impl Catalog for SqliteStore {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
-        Ok(self.apply_to(source, None, by, documents, dry_run, now).await?.unwrap_or_default())
+        let how = Applying { remove: true, take_over: true, dry_run, expected: None };
+        Ok(self.apply_to(source, how, by, documents, now).await?.unwrap_or_default())
     }
 
     async fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> Result<Result<Applied, Revision>, StoreError> {
         // The turn goes with the writing job: it ends when that has, even if nobody awaits it any longer.
         let turn = Arc::clone(&self.applying).lock_owned().await;
         let compared_source = Arc::clone(&source);
-        let plan = self.read(move |connection| catalog::compare(connection, &compared_source, &documents)).await?;
-        if expected.is_some_and(|expected| expected != plan.revision) {
+        let plan = self.read(move |connection| catalog::compare(connection, &compared_source, &documents, &how)).await?;
+        if how.expected.is_some_and(|expected| expected != plan.revision) {
             return Ok(Err(plan.revision));
         }
-        if dry_run || plan.is_empty() {
+        if how.dry_run || plan.is_empty() {
             return Ok(Ok(plan.into_applied()));
         }
         let partitions = self.partitions;
