@@ -523,6 +523,9 @@ pub struct PartitionView {
     pub live: u64,
 }
 
+/// So many occurrences are looked at for those around a time.
+pub const OCCURRENCES_LOOKED_AT: usize = 1_000;
+
 /// Everyone else's side of the store: they write to the inbox, in the same transaction as what the entry speaks of, and read.
 pub trait Catalog: Send + Sync + 'static {
     /// Makes the tasks of `source` be these documents: new ones are made, changed ones get a new version, and those that `source` made
@@ -718,6 +721,15 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// The fire times of a task that were not fired, newest first, at most `limit`.
     fn occurrences(&self, task: Arc<str>, limit: usize) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
+
+    /// Those whose fire times lie around or in `from..until`, the newest first: at most [`OCCURRENCES_LOOKED_AT`] that begin before `until` are
+    /// looked at.
+    fn occurrences_around(
+        &self,
+        task: Arc<str>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
 
     /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;

@@ -7,6 +7,7 @@ mod cli;
 mod console;
 mod embedded;
 mod events;
+mod explain;
 mod feed;
 mod identity;
 mod open;

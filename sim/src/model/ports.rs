@@ -17,7 +17,7 @@ use punctual_core::workflow::NodeIndex;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
     Actor, Applied, Applying, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
-    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
+    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, OCCURRENCES_LOOKED_AT, PartitionView, PauseSet,
     PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
     TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
@@ -439,6 +439,14 @@ impl Catalog for ModelStore {
 
     async fn occurrences(&self, task: Arc<str>, limit: usize) -> Result<Vec<Occurrence>, StoreError> {
         Ok(self.with(|database, _| database.data().occurrences_of(&task, limit)))
+    }
+
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        let mut found = self.with(|database, _| database.data().occurrences_of(&task, usize::MAX));
+        found.retain(|occurrence| occurrence.first < until);
+        found.truncate(OCCURRENCES_LOOKED_AT);
+        found.retain(|occurrence| occurrence.last >= from);
+        Ok(found)
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

@@ -10,6 +10,7 @@ mod dead_letters;
 mod edits;
 mod error;
 mod events;
+mod explain;
 pub(crate) mod extract;
 mod fires;
 mod instances;
@@ -285,6 +286,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
         )
         .api(
             Method::GET,
+            "/api/v1/tasks/{name}/explain",
+            Task(Viewer),
+            get_with(explain::task::<S, C>, named("explainTask", "Why a task fired at a time, or did not")),
+        )
+        .api(
+            Method::GET,
             "/api/v1/tasks/{name}/backfills",
             Task(Viewer),
             get_with(backfills::list::<S, C>, named("listBackfills", "The backfills of a task, newest first")),
@@ -391,6 +398,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/instances/{id}",
             Instance(Viewer),
             get_with(instances::detail::<S, C>, named("getInstance", "An instance with its whole story")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/instances/{id}/explain",
+            Instance(Viewer),
+            get_with(explain::instance::<S, C>, named("explainInstance", "Why an instance is where it is")),
         )
         .api(
             Method::GET,

@@ -72,6 +72,8 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/api/v1/instances", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}/logs", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}/explain", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/explain", A(Role::Viewer)),
     ("POST", "/api/v1/tasks/{name}/backfills", A(Role::Operator)),
     ("POST", "/api/v1/backfills/{id}/cancel", A(Role::Operator)),
     ("POST", "/api/v1/tasks/{name}/trigger", A(Role::Operator)),

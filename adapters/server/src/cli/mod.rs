@@ -12,6 +12,7 @@ pub(crate) mod client;
 mod context;
 mod cron;
 mod dev;
+mod explain;
 mod export;
 mod files;
 mod import;
@@ -111,6 +112,8 @@ commands! {
     Instance(remote::InstanceArgs),
     /// Show what the attempts of an instance wrote.
     Logs(remote::LogsArgs),
+    /// Say in plain words why an instance is where it is, or why a task fired at a time or did not.
+    Explain(explain::ExplainArgs),
     /// Fire a task now, or after its delay.
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.

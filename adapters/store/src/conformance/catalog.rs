@@ -409,4 +409,11 @@ pub async fn occurrences_come_newest_first<F: Factory>(factory: &F) {
     assert_eq!(store.occurrences("one".into(), 100).await.expect("occurrences"), expected);
     assert_eq!(store.occurrences("one".into(), 3).await.expect("occurrences"), expected[..3]);
     assert!(store.occurrences("three".into(), 3).await.expect("occurrences").is_empty());
+    // Runs of a later time that reach back, and the end of the stretch is not in it.
+    let around = async |from: i64, until: i64| {
+        let found = store.occurrences_around("one".into(), Timestamp(START.0 + from), Timestamp(START.0 + until)).await.expect("an answer");
+        found.into_iter().map(|occurrence| occurrence.first.0 - START.0).collect::<Vec<_>>()
+    };
+    assert_eq!((around(12, 13).await, around(16, 20).await, around(15, 21).await), (vec![10], vec![], vec![20, 10]));
+    assert!(store.occurrences_around("none".into(), START, Timestamp(START.0 + 100)).await.expect("an answer").is_empty());
 }

@@ -621,6 +621,12 @@ impl Catalog for MySqlStore {
         session.done(occurrences)
     }
 
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let occurrences = history::occurrences_around(&mut session, &task, from, until).await;
+        session.done(occurrences)
+    }
+
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
         let mut session = self.reads.session().await?;
         let counts = history::counts(&mut session).await;

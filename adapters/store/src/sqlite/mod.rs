@@ -515,6 +515,10 @@ impl Catalog for SqliteStore {
         self.read(move |connection| history::occurrences(connection, &task, limit)).await
     }
 
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        self.read(move |connection| history::occurrences_around(connection, &task, from, until)).await
+    }
+
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
         self.read(|connection| history::counts(connection)).await
     }
