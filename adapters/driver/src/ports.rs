@@ -17,6 +17,7 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
+pub use crate::checkup::{Check, Inconsistency};
 pub use crate::editing::{Applying, Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 pub use crate::people::{
     Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
@@ -730,6 +731,16 @@ pub trait Catalog: Send + Sync + 'static {
         from: Timestamp,
         until: Timestamp,
     ) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
+
+    /// What in the store contradicts something else in it, as of one moment; with `thorough` also what takes a look at all that there is. A
+    /// store that says nothing twice has nothing to compare.
+    fn inconsistencies(
+        &self,
+        _now: Timestamp,
+        _thorough: bool,
+    ) -> impl Future<Output = Result<Vec<Inconsistency>, StoreError>> + Send {
+        async { Ok(Vec::new()) }
+    }
 
     /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;

@@ -5,6 +5,7 @@ mod applied;
 mod bench;
 mod cli;
 mod console;
+mod doctor;
 mod embedded;
 mod events;
 mod explain;

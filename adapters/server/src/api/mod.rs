@@ -7,6 +7,7 @@ mod audit;
 mod backfills;
 mod cluster;
 mod dead_letters;
+pub(crate) mod doctor;
 mod edits;
 mod error;
 mod events;
@@ -197,6 +198,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/cluster",
             Everywhere(Viewer),
             get_with(cluster::status::<S, C>, named("getCluster", "Replicas, partitions, workers, what waits")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/doctor",
+            Everywhere(Viewer),
+            get_with(doctor::checkup::<S, C>, named("getCheckup", "What is wrong with the store or the cluster")),
         )
         .api(
             Method::GET,

@@ -54,6 +54,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/api/v1/tasks/{name}", A(Role::Viewer)),
     ("GET", "/api/v1/sources/{source}", A(Role::Viewer)),
     ("GET", "/api/v1/workers", A(Role::Viewer)),
+    ("GET", "/api/v1/doctor", A(Role::Viewer)),
     ("GET", "/api/v1/events", A(Role::Viewer)),
     ("GET", "/api/v1/coming", A(Role::Viewer)),
     ("GET", "/api/v1/tasks/{name}/versions", A(Role::Viewer)),

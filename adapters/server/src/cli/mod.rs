@@ -12,6 +12,7 @@ pub(crate) mod client;
 mod context;
 mod cron;
 mod dev;
+mod doctor;
 mod explain;
 mod export;
 mod files;
@@ -114,6 +115,8 @@ commands! {
     Logs(remote::LogsArgs),
     /// Say in plain words why an instance is where it is, or why a task fired at a time or did not.
     Explain(explain::ExplainArgs),
+    /// Check the store's own consistency and the cluster's health, and say what to do about what is wrong.
+    Doctor(doctor::DoctorArgs),
     /// Fire a task now, or after its delay.
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.

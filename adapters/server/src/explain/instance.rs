@@ -218,6 +218,8 @@ fn begun(facts: &Facts<'_>, first: &Transition) -> String {
     let row = facts.row;
     let (due, late) = (row.fire_time, between(row.fire_time, first.at));
     let detail = first.detail.as_deref().map(|detail| format!(" {detail}")).unwrap_or_default();
+    // Behind it the key of a limit may stand.
+    let who = detail.split(';').next().filter(|who| !who.is_empty());
     let cause = row.links.as_ref().and_then(|links| links.cause).map(|id| id.to_string());
     let cause = cause.as_deref().unwrap_or("another one");
     let mut says = match (row.parent(), row.origin) {
@@ -229,10 +231,10 @@ fn begun(facts: &Facts<'_>, first: &Transition) -> String {
         (None, Origin::Schedule) if late == "0 ms" => format!("The task's trigger fired at {due}."),
         (None, Origin::Schedule) => format!("The task's trigger was due at {due}, and fired {late} later."),
         (None, Origin::CatchUp) => format!("The fire time {due} was missed, and made up for {late} later (`misfire`)."),
-        (None, Origin::Manual) => format!("It was triggered{}.", if detail.is_empty() { " by hand" } else { &detail }),
+        (None, Origin::Manual) => format!("It was triggered by{}.", who.unwrap_or(" hand")),
         (None, Origin::Chain) => format!("Instance {cause} of a task that this one fires `after` had ended."),
         (None, Origin::Rerun) => format!("Instance {cause} was to run once more,{}.", if detail.is_empty() { " as somebody asked" } else { &detail }),
-        (None, Origin::Backfill) => format!("The fire time {due} was made up for by a backfill{}.", detail.trim_end_matches('.')),
+        (None, Origin::Backfill) => format!("The fire time {due} was made up for by a backfill{}.", who.map(|who| format!(" that{who} asked for")).unwrap_or_default()),
         (None, Origin::Call) => format!("The node {cause} of another task's run called the task."),
     };
     if first.cause == Cause::LimitReached {
@@ -276,8 +278,8 @@ fn happened(facts: &Facts<'_>, transition: &Transition) -> String {
     match transition.cause {
         Cause::Fired => "Its fire time came.".to_owned(),
         Cause::CaughtUp => "Its fire time had been missed, and was made up for.".to_owned(),
-        Cause::Triggered => format!("It was triggered{asked}."),
-        Cause::Backfilled => format!("Its fire time was made up for by a backfill{asked}."),
+        Cause::Triggered => format!("It was triggered by{}.", detail.map_or(" hand".to_owned(), |who| format!(" {who}"))),
+        Cause::Backfilled => format!("Its fire time was made up for by a backfill{}.", detail.map(|who| format!(" that {who} asked for")).unwrap_or_default()),
         Cause::RerunRequested => format!("It was to run once more{asked}."),
         Cause::Chained => "Another task's instance had ended.".to_owned(),
         Cause::Called => "A node of another task's run called the task.".to_owned(),

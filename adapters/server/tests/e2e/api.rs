@@ -120,6 +120,7 @@ fn answers_are_what_the_document_says() {
         ("/api/v1/coming", "/api/v1/coming?limit=5&herd=2".to_owned()),
         ("/api/v1/pauses", "/api/v1/pauses".to_owned()),
         ("/api/v1/audit", "/api/v1/audit?limit=2".to_owned()),
+        ("/api/v1/doctor", "/api/v1/doctor?thorough=true".to_owned()),
         ("/api/v1/dead-letters", "/api/v1/dead-letters".to_owned()),
         ("/api/v1/tasks", "/api/v1/tasks?limit=2".to_owned()),
         ("/api/v1/tasks/{name}", "/api/v1/tasks/nightly".to_owned()),

@@ -8,6 +8,7 @@ mod chains;
 mod cluster;
 mod console;
 mod dev;
+mod doctor;
 mod explain;
 mod files;
 mod kill9;

@@ -26,7 +26,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage, Inconsistency,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
     PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
     TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
@@ -45,6 +45,7 @@ use crate::set_aside::SetAside;
 mod accounts;
 mod backfills;
 mod catalog;
+mod checkup;
 mod commit;
 mod editing;
 mod error;
@@ -625,6 +626,12 @@ impl Catalog for MySqlStore {
         let mut session = self.reads.session().await?;
         let occurrences = history::occurrences_around(&mut session, &task, from, until).await;
         session.done(occurrences)
+    }
+
+    async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let found = checkup::inconsistencies(&mut session, now, thorough).await;
+        session.leave(found).await
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

@@ -31,7 +31,7 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage, Inconsistency,
     InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
     PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
     TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
@@ -48,6 +48,7 @@ use crate::sqlite::threads::Threads;
 mod accounts;
 mod backfills;
 mod catalog;
+pub(crate) mod checkup;
 mod commit;
 mod editing;
 mod error;
@@ -135,6 +136,17 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Checks a file that is only read, beside the process that has it or without one: its schema, the newest one, and what contradicts what.
+    /// A file of another schema than the newest is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read.
+    pub fn checkup(path: &std::path::Path, now: Timestamp) -> Result<(u32, u32, Vec<Inconsistency>), StoreError> {
+        let (schema, found) = checkup::of_file(path, now, schema::NEWEST)?;
+        Ok((schema, schema::NEWEST, found))
+    }
+
     /// Opens the file, makes it where it is not there, brings it to the newest schema, and ends all leases: the lock shows that whoever had
     /// them is dead. Blocks for as long as that takes.
     pub fn open(mut options: Options) -> Result<Self, StoreError> {
@@ -517,6 +529,10 @@ impl Catalog for SqliteStore {
 
     async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
         self.read(move |connection| history::occurrences_around(connection, &task, from, until)).await
+    }
+
+    async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
+        self.read(move |connection| checkup::inconsistencies(connection, now, thorough)).await
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

@@ -203,10 +203,10 @@ fn every_origin_is_told() {
     for (origin, cause, detail, expected) in [
         (Origin::Schedule, Cause::Fired, "", "The task's trigger was due at 2026-11-29T17:00:00Z, and fired 5 s later."),
         (Origin::CatchUp, Cause::CaughtUp, "", "The fire time 2026-11-29T17:00:00Z was missed, and made up for 5 s later (`misfire`)."),
-        (Origin::Manual, Cause::Triggered, "by ann: it rained", "It was triggered by ann: it rained."),
+        (Origin::Manual, Cause::Triggered, "ann", "It was triggered by ann."),
         (Origin::Chain, Cause::Chained, "", "Instance 43-3 of a task that this one fires `after` had ended."),
         (Origin::Rerun, Cause::RerunRequested, "by ann", "Instance 43-3 was to run once more, by ann."),
-        (Origin::Backfill, Cause::Backfilled, "by ann", "The fire time 2026-11-29T17:00:00Z was made up for by a backfill by ann."),
+        (Origin::Backfill, Cause::Backfilled, "ann", "The fire time 2026-11-29T17:00:00Z was made up for by a backfill that ann asked for."),
         (Origin::Call, Cause::Called, "", "The node 43-3 of another task's run called the task."),
     ] {
         let story = Story::new(origin).step(5_000, State::Created, cause).says(None, detail).with(|row| {
