@@ -34,7 +34,10 @@ impl ExportArgs {
     async fn ask(&self) -> Said {
         let client = Client::new(&self.api);
         let tasks = match self.names.is_empty() {
-            true => all(&client, self.group.as_deref()).await?,
+            true => {
+                let group = self.group.iter().map(|group| ("group", group.clone()));
+                all(&client, &group.collect::<Vec<_>>()).await?
+            }
             false => {
                 let mut named = Vec::with_capacity(self.names.len());
                 for name in &self.names {
@@ -74,12 +77,12 @@ impl ExportArgs {
     }
 }
 
-/// All tasks that there are, page by page.
-pub(super) async fn all(client: &Client, group: Option<&str>) -> Result<Vec<Value>, ClientError> {
+/// All tasks that have what is asked for, page by page.
+pub(super) async fn all(client: &Client, filters: &[(&str, String)]) -> Result<Vec<Value>, ClientError> {
     let (mut tasks, mut after) = (Vec::new(), None::<String>);
     loop {
         let mut query = vec![("limit", "1000".to_owned())];
-        query.extend(group.map(|group| ("group", group.to_owned())));
+        query.extend(filters.iter().cloned());
         query.extend(after.map(|after| ("after", after)));
         let mut page = client.get(&["tasks"], &query).await?;
         if let Value::Array(rows) = page["tasks"].take() {

@@ -11,11 +11,14 @@ mod bench;
 pub(crate) mod client;
 mod context;
 mod cron;
+mod describe;
 mod dev;
 mod doctor;
 mod explain;
 mod export;
 mod files;
+mod get;
+mod help;
 mod import;
 mod internal;
 mod migrate;
@@ -28,14 +31,16 @@ mod rehearse;
 mod remote;
 mod schema;
 mod server;
+mod shell;
 mod status;
 mod validate;
+mod versions;
 mod worker;
 
 pub(crate) use cron::offset;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use output::Output;
 use tokio::sync::mpsc;
 
@@ -105,11 +110,19 @@ commands! {
     Diff(apply::DiffArgs),
     /// Print tasks as a task file, which `punctual apply` takes back.
     Export(export::ExportArgs),
-    /// List the tasks of the running Punctual, or show one.
+    /// List tasks, instances, workers, replicas, dead letters, backfills, versions, pauses, fire times to come, the audit.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Get(get::GetArgs),
+    /// Show all about a task or an instance.
+    Describe(describe::DescribeArgs),
+    /// List the tasks of the running Punctual, or show one. Short for `get tasks` and `describe TASK`.
+    #[command(hide = true)]
     Tasks(remote::TasksArgs),
-    /// List instances, newest first.
+    /// List instances, newest first. Short for `get instances`.
+    #[command(hide = true)]
     Instances(remote::InstancesArgs),
-    /// Show the whole story of an instance.
+    /// Show the whole story of an instance. Short for `describe ID`.
+    #[command(hide = true)]
     Instance(remote::InstanceArgs),
     /// Show what the attempts of an instance wrote.
     Logs(remote::LogsArgs),
@@ -140,7 +153,8 @@ commands! {
     /// List dead letters, run them again, or discard them.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     DeadLetters(operator::DeadLettersArgs),
-    /// Show what people have done, newest first.
+    /// Show what people have done, newest first. Short for `get audit`.
+    #[command(hide = true)]
     Audit(operator::AuditArgs),
     /// Add users, say what they may do, and set passwords.
     #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -161,6 +175,10 @@ commands! {
     Import(import::Args),
     /// Print the JSON Schema of task files.
     Schema(schema::Args),
+    /// Print a shell's completions: `punctual completions bash > /etc/bash_completion.d/punctual`.
+    Completions(shell::CompletionsArgs),
+    /// Write man pages, one for each command.
+    Man(shell::ManArgs),
     /// Measure scheduler, worker and SQLite on this machine with a no-op handler.
     Bench(bench::BenchArgs),
 }
@@ -229,7 +247,8 @@ fn host_name() -> String {
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = help::grouped(Cli::command()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; a closed pipe is nobody's fault.

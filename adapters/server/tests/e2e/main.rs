@@ -11,6 +11,7 @@ mod dev;
 mod doctor;
 mod explain;
 mod files;
+mod get;
 mod kill9;
 mod limits;
 mod oidc;

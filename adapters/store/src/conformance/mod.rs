@@ -153,7 +153,7 @@ macro_rules! conformance_tests {
             a_pause_is_told_to_owners_now_and_to_come
             groups_and_everything_are_paused
             a_pause_outlives_edits_and_removals
-            dead_letters_are_listed_until_they_are_settled
+            dead_letters_are_listed_until_they_are_settled what_is_written_contradicts_nothing
             what_people_write_is_on_record
             kills_and_skips_come_back_as_they_were
             a_trigger_that_is_not_due_is_changed_by_its_key

@@ -14,6 +14,7 @@ use crate::sqlite::checkup::{counted_today, too_short};
 const DIALECT: Dialect =
     Dialect { text: "BINARY", made_at: "made_at", first: "fire_time", last: "last_fire_time", count: "fire_times" };
 const DAY_MS: i64 = 86_400_000;
+// In the audit, 7 is a rerun and 10 a discard (`codes.rs`): what settles a dead letter.
 /// An instance by its place.
 const PLACE: &str = "i.fire_time = l.fire_time AND i.task = l.task AND i.ordinal = l.ordinal AND i.run = l.run";
 
@@ -69,7 +70,7 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
              WHERE l.state = 5 AND l.part = 0 AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.id = i.id)
              AND NOT EXISTS (SELECT 1 FROM instances n WHERE n.fire_time = i.fire_time AND n.task = i.task AND n.ordinal = i.ordinal
                              AND n.run > i.run AND n.part = 0)
-             AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.instance = i.id AND a.action = 10)"
+             AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.instance = i.id AND a.action IN (7, 10))"
         ),
     );
     let deep = if is_thorough { "" } else { "WHERE state < 5" };

@@ -17,6 +17,7 @@ use crate::sqlite::rows::{self, instance_columns};
 
 const DIALECT: Dialect = Dialect { text: "TEXT", made_at: "at", first: "first", last: "last", count: "count" };
 const DAY_MS: i64 = 86_400_000;
+// In the audit, 7 is a rerun and 10 a discard (`codes.rs`): what settles a dead letter.
 
 fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     let old = now.0 - OVERDUE_MS;
@@ -50,7 +51,7 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
             "SELECT CAST(d.id AS TEXT) FROM instances d WHERE d.state >= 5 AND d.state < 10 AND d.state = 5 AND d.part = 0 AND d.settled <> (
                  EXISTS (SELECT 1 FROM instances n WHERE n.fire_time = d.fire_time AND n.task = d.task AND n.ordinal = d.ordinal
                          AND n.run > d.run AND n.part = 0)
-                 OR EXISTS (SELECT 1 FROM audit a WHERE a.instance = d.id AND a.action = 10))"
+                 OR EXISTS (SELECT 1 FROM audit a WHERE a.instance = d.id AND a.action IN (7, 10)))"
                 .to_owned(),
         ),
         (
