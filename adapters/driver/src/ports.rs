@@ -734,11 +734,7 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// What in the store contradicts something else in it, as of one moment; with `thorough` also what takes a look at all that there is. A
     /// store that says nothing twice has nothing to compare.
-    fn inconsistencies(
-        &self,
-        _now: Timestamp,
-        _thorough: bool,
-    ) -> impl Future<Output = Result<Vec<Inconsistency>, StoreError>> + Send {
+    fn inconsistencies(&self, _now: Timestamp, _thorough: bool) -> impl Future<Output = Result<Vec<Inconsistency>, StoreError>> + Send {
         async { Ok(Vec::new()) }
     }
 

@@ -96,7 +96,8 @@ pub(crate) fn examine(facts: &Facts<'_>) -> Vec<Finding> {
 pub(crate) fn of_store(found: &Inconsistency) -> Finding {
     use Severity::{Warning, Wrong};
     let restore = "Stop Punctual and restore a backup that `punctual doctor --store` finds nothing in; please report how it came about.";
-    let reload = "Restart the replica that owns it (`punctual status --partitions`): it reads everything anew. Please report it if it comes back.";
+    let reload =
+        "Restart the replica that owns it (`punctual status --partitions`): it reads everything anew. Please report it if it comes back.";
     let report = "Nothing fires wrongly because of it, but please report how it came about.";
     let apply = "Apply the task again with a change, such as in its `description`: its owner then takes it over anew.";
     let (check, severity, says, fix) = match found.check {
@@ -108,13 +109,19 @@ pub(crate) fn of_store(found: &Inconsistency) -> Finding {
             ("record_without_task", Wrong, "Owners have records of tasks that are not there, or were removed.", reload)
         }
         Check::TaskWithoutVersion => ("task_without_version", Wrong, "Tasks are in versions that are not there.", apply),
-        Check::InstanceWithoutTask => {
-            ("instance_without_task", Wrong, "Instances that have not ended are of no task of their partition.", "Cancel them: `punctual cancel ID`.")
-        }
+        Check::InstanceWithoutTask => (
+            "instance_without_task",
+            Wrong,
+            "Instances that have not ended are of no task of their partition.",
+            "Cancel them: `punctual cancel ID`.",
+        ),
         Check::AttemptWithoutWorker => ("attempt_without_worker", Wrong, "Instances are with a worker, and don't say with which.", reload),
-        Check::PartWithoutWhole => {
-            ("part_without_whole", Wrong, "Shards or nodes wait, and what they are parts of has ended.", "Cancel them: `punctual cancel ID`.")
-        }
+        Check::PartWithoutWhole => (
+            "part_without_whole",
+            Wrong,
+            "Shards or nodes wait, and what they are parts of has ended.",
+            "Cancel them: `punctual cancel ID`.",
+        ),
         Check::LiveList => ("live_list", Wrong, "The list of what has not ended does not agree with the instances.", restore),
         Check::TroubledList => ("troubled_list", Warning, "The list of what failed does not agree with the instances.", report),
         Check::DeadLetters => (
@@ -134,8 +141,18 @@ pub(crate) fn of_store(found: &Inconsistency) -> Finding {
             "Slots of groups are held by instances that have ended: as many fewer may run.",
             "Restart the replica that owns the group's partition: it asks those that hold slots anew.",
         ),
-        Check::Backfill => ("backfill", Wrong, "Backfills run of tasks that are not there, or have ended more than they made.", "Cancel them: `punctual backfill cancel ID`."),
-        Check::Pause => ("pause", Warning, "Tasks are paused that are not there.", "Lift the pause where it is not meant for when they come back: `punctual resume TASK`."),
+        Check::Backfill => (
+            "backfill",
+            Wrong,
+            "Backfills run of tasks that are not there, or have ended more than they made.",
+            "Cancel them: `punctual backfill cancel ID`.",
+        ),
+        Check::Pause => (
+            "pause",
+            Warning,
+            "Tasks are paused that are not there.",
+            "Lift the pause where it is not meant for when they come back: `punctual resume TASK`.",
+        ),
         Check::Lease => ("lease_missing", Wrong, "Partitions have no lease row, so nobody can own them.", restore),
         Check::StrayRequest => ("stray_request", Wrong, "Requests wait for partitions that there are not.", restore),
         Check::OldRequest => (
@@ -145,7 +162,9 @@ pub(crate) fn of_store(found: &Inconsistency) -> Finding {
             "Look for partitions without an owner (`punctual status --partitions`), and start or restart a replica.",
         ),
         Check::Overdue => ("overdue", Wrong, "Instances wait for a time that came more than 5 minutes ago.", reload),
-        Check::Occurrence => ("occurrence", Warning, "What is on record of fire times makes no sense, or is of tasks that there never were.", report),
+        Check::Occurrence => {
+            ("occurrence", Warning, "What is on record of fire times makes no sense, or is of tasks that there never were.", report)
+        }
         Check::Output => ("output", Warning, "Output is kept of instances that are not there.", report),
     };
     Finding { check, severity, says: says.to_owned(), examples: found.examples.clone(), more: found.has_more, fix: fix.to_owned() }
@@ -178,7 +197,13 @@ fn of_replicas(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let strangers: Vec<_> = facts.partitions.iter().filter(|view| view.expires_at >= facts.now).filter(is_alive).collect();
     if !strangers.is_empty() {
         let fix = "Wait 15 s: it may just have stopped. Else restart it: it holds leases, and doesn't say that it is alive.";
-        found.push(finding("owner_silent", Wrong, "Partitions are owned by a replica that doesn't say that it is alive.", numbered(strangers), fix));
+        found.push(finding(
+            "owner_silent",
+            Wrong,
+            "Partitions are owned by a replica that doesn't say that it is alive.",
+            numbered(strangers),
+            fix,
+        ));
     }
     if facts.own.is_none() {
         let fix = "Restart it; please report what it said before.";
@@ -223,7 +248,8 @@ fn of_workers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let fix = "Start a worker that has the handler, or correct its name in the task.";
         found.push(finding("handler_unknown", Warning, "Tasks ask for handlers that no connected worker has.", unknown, fix));
     }
-    let mut versions: Vec<_> = connected.iter().filter_map(|worker| worker.traits.version.as_ref().map(|version| version.as_str())).collect();
+    let mut versions: Vec<_> =
+        connected.iter().filter_map(|worker| worker.traits.version.as_ref().map(|version| version.as_str())).collect();
     versions.sort_unstable();
     versions.dedup();
     if versions.len() > 1 {
@@ -231,7 +257,12 @@ fn of_workers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let fix = "Fine in the middle of a rollout; else upgrade the older ones.";
         found.push(finding("worker_versions", Warning, "Workers are of different versions.", versions, fix));
     }
-    let open: Vec<_> = own.breakers.iter().filter(|breaker| !matches!(breaker.state, BreakerState::Closed)).map(|breaker| breaker.downstream.to_string()).collect();
+    let open: Vec<_> = own
+        .breakers
+        .iter()
+        .filter(|breaker| !matches!(breaker.state, BreakerState::Closed))
+        .map(|breaker| breaker.downstream.to_string())
+        .collect();
     if !open.is_empty() {
         let fix = "Look at what the tasks depend on: it fails. The breaker closes by itself when a probe succeeds.";
         found.push(finding("breaker_open", Warning, "Circuit breakers are open: what depends on these waits.", open, fix));
@@ -287,14 +318,26 @@ fn of_tasks(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let anew = "Apply the task again with a change, such as in its `description`: its next fire time is then computed anew.";
     if !unreadable.is_empty() {
         let fix = "Use a program of the version that wrote them, or apply the tasks again.";
-        found.push(finding("task_unreadable", Wrong, "Tasks have documents that this program can't read: they don't fire.", unreadable, fix));
+        found.push(finding(
+            "task_unreadable",
+            Wrong,
+            "Tasks have documents that this program can't read: they don't fire.",
+            unreadable,
+            fix,
+        ));
     }
     if !missing.is_empty() && facts.is_served {
         found.push(finding("cursor_missing", Wrong, "Tasks ought to fire by themselves, and have no next fire time.", missing, anew));
     }
     if !ahead.is_empty() {
         let says = "The next fire time of tasks is later than their triggers say: fire times between are passed over.";
-        found.push(finding("cursor_ahead", Wrong, says, ahead, format!("{anew} `punctual backfill` makes up for those that were passed over.")));
+        found.push(finding(
+            "cursor_ahead",
+            Wrong,
+            says,
+            ahead,
+            format!("{anew} `punctual backfill` makes up for those that were passed over."),
+        ));
     }
     if !behind.is_empty() && facts.is_served {
         let fix = "Look for partitions without an owner (`punctual status --partitions`), and restart the replica that owns theirs.";

@@ -13,8 +13,8 @@ use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Applied, Applying, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, Revision, TaskDay,
-    TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
+    Applied, Applying, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, Revision,
+    TaskDay, TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
 };
 
 use crate::model::data::{Data, Named};

@@ -289,14 +289,7 @@ impl Database {
 
     /// Makes the tasks of `source` be these documents, or only says what that would change.
     /// Also says whether it was carried out.
-    pub fn apply(
-        &mut self,
-        at: u64,
-        source: &Arc<str>,
-        by: &Arc<str>,
-        documents: &[TaskDocument],
-        how: &Applying,
-    ) -> (Applied, bool) {
+    pub fn apply(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, documents: &[TaskDocument], how: &Applying) -> (Applied, bool) {
         let (changes, applied) = self.data.compare(source, documents, how);
         if how.dry_run || !applied.refused.is_empty() || (!how.take_over && !applied.taken.is_empty()) {
             return (applied, false);

@@ -16,10 +16,10 @@ use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    Actor, Applied, Applying, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
-    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, OCCURRENCES_LOOKED_AT, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
-    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, Applying, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired,
+    InboxPage, InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, OCCURRENCES_LOOKED_AT,
+    PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay,
+    TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};

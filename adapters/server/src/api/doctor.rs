@@ -47,10 +47,7 @@ pub(crate) struct Checkup {
     tasks: usize,
 }
 
-pub(crate) async fn checkup<S: Catalog, C: Clock>(
-    State(api): State<Api<S, C>>,
-    Asked(how): Asked<How>,
-) -> Result<Json<Checkup>, ApiError> {
+pub(crate) async fn checkup<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asked(how): Asked<How>) -> Result<Json<Checkup>, ApiError> {
     let own = cluster::own_status(&api).await;
     let trouble = api.trouble.borrow().clone();
     let now = api.clock.now().wall;

@@ -306,7 +306,8 @@ fn describe_taken(taken: &[(Arc<str>, Arc<str>)]) -> String {
     if taken.len() > TAKEN_TOLD_MAX {
         named.push(format!("and {} more", taken.len() - TAKEN_TOLD_MAX));
     }
-    let (tasks, belong) = if taken.len() == 1 { ("the task", "belongs to another source") } else { ("the tasks", "belong to other sources") };
+    let (tasks, belong) =
+        if taken.len() == 1 { ("the task", "belongs to another source") } else { ("the tasks", "belong to other sources") };
     format!("{tasks} {} {belong}: edit there, or take them over (`take_over`, or --take-over); nothing was changed", named.join(", "))
 }
 

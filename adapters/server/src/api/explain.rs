@@ -30,9 +30,10 @@ const HOLDERS_MAX: usize = 20;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct When {
-    /// An instant such as 2026-11-30T02:00:00Z, or a time in the task's own zone such as 2026-11-30T02:00; to the second, unless it says more.
+    /// An instant such as 2026-11-30T02:00:00Z, or a time in the task's own zone such as 2026-11-30T02:00; to the second, unless it says more;
+    /// the present where it is left out.
     #[schemars(length(max = 64))]
-    at: String,
+    at: Option<String>,
 }
 
 /// Why a task fired at a time, or did not.
@@ -136,7 +137,11 @@ fn in_words(pause: &PauseShown, task: &str) -> String {
         (None, None) => "everything".to_owned(),
     };
     let why = shown["reason"].as_str().map(|reason| format!(", because: {reason}")).unwrap_or_default();
-    format!("{what} has been paused since {} by {}{why}", shown["since"].as_str().unwrap_or_default(), shown["by"].as_str().unwrap_or_default())
+    format!(
+        "{what} has been paused since {} by {}{why}",
+        shown["since"].as_str().unwrap_or_default(),
+        shown["by"].as_str().unwrap_or_default()
+    )
 }
 
 fn pauses_in_words(pauses: &[PauseView], task: &str, group: Option<&str>) -> Vec<String> {
@@ -154,8 +159,7 @@ async fn live<S: Catalog, C: Clock>(
     let pauses = pauses_in_words(&api.store.pauses().await?, &view.task_name, group.as_deref());
     let mut holders = Vec::new();
     if row.state == InstanceState::Waiting && row.due_at.is_none() {
-        let filter =
-            InstanceFilter { task: Some(view.task_name.clone()), whole: true, limit: HOLDERS_MAX, ..InstanceFilter::default() };
+        let filter = InstanceFilter { task: Some(view.task_name.clone()), whole: true, limit: HOLDERS_MAX, ..InstanceFilter::default() };
         let states = InstanceState::ALL.into_iter().filter(|state| state.is_in_progress()).collect();
         let query = InstanceQuery { filter, states, look_at: LOOK_AT, ..InstanceQuery::default() };
         holders = api.store.instance_page(query).await?.instances.iter().map(|holder| holder.row.id).collect();
@@ -206,7 +210,8 @@ pub(crate) async fn task<S: Catalog, C: Clock>(
         // Of a removed task, the zone that it had last.
         versions.iter().find(|version| version.document.is_some()).and_then(|version| decode(&api, version))
     });
-    let (from, until) = stretch(&when.at, newest.as_deref())?;
+    let at = when.at.unwrap_or_else(|| api.clock.now().wall.to_string());
+    let (from, until) = stretch(&at, newest.as_deref())?;
     let version = versions.iter().find(|version| version.at < until);
     let definition = version.and_then(|version| decode(&api, version));
     let page = |from: Option<Timestamp>, until: Timestamp, limit: usize| {

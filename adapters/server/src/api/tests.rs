@@ -366,7 +366,11 @@ fn an_editor_of_a_group_edits_its_tasks_only() {
         }
         // A file of the group alone is no removal of what others have in the same source, unless that is asked for.
         let (status, answer) = apply("file", vec![task("in-a", Some("a"), None)]).await;
-        assert_eq!((status, &answer["left"], &answer["changed"]), (200, &json!([]), &json!(["in-a"])), "of others nothing is told: {answer}");
+        assert_eq!(
+            (status, &answer["left"], &answer["changed"]),
+            (200, &json!([]), &json!(["in-a"])),
+            "of others nothing is told: {answer}"
+        );
         let removing = json!({ "documents": [task("in-a", Some("a"), None)], "remove": true });
         let (status, answer) = world.ask("PUT", "/api/v1/sources/file", Some(&ed), &removing).await;
         assert_eq!((status.as_u16(), &answer["code"]), (403, &json!("PUN-450")), "{answer}");

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::Exit;
 use super::ask::{Said, ask};
 use super::client::{ApiArgs, Client, ClientError};
 use super::files::{Files, line_diff, yaml_of};
 use super::output::Output;
 use super::remote::{pretty, table, text, user};
-use super::Exit;
 
 /// Rows of tasks that are as they were; the others are counted.
 const UNCHANGED_SHOWN: usize = 50;

@@ -58,12 +58,16 @@ impl DescribeArgs {
 
 fn described(task: &Value, last: &Value, fires: &Value, days: &Value, not_fired: &Value, backfills: &Value) -> String {
     let removed = if task["removed"] == json!(true) { ", removed" } else { "" };
-    let mut shown = format!("{}  version {}{removed}, of the source {}\n", text(&task["name"]), text(&task["version"]), text(&task["source"]));
+    let mut shown =
+        format!("{}  version {}{removed}, of the source {}\n", text(&task["name"]), text(&task["version"]), text(&task["source"]));
     for pause in task["paused"].as_array().into_iter().flatten() {
         shown += &format!("{}\n", paused_line(pause));
     }
     if let Some(left) = task["catching_up"]["left"].as_u64() {
-        shown += &format!("made up for {left} more missed fire times, the last one begins at {}\n", when(&task["catching_up"]["last_begins_at"]));
+        shown += &format!(
+            "made up for {left} more missed fire times, the last one begins at {}\n",
+            when(&task["catching_up"]["last_begins_at"])
+        );
     }
     shown += &format!("\n{}", yaml_of(&task["definition"]));
     let mut section = |title: &str, body: String| {

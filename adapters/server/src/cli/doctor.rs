@@ -23,7 +23,7 @@ use crate::open;
 #[derive(clap::Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Look straight at a database: an SQLite file, which is only read, or mysql://user:password@host/name
-    #[arg(long, value_name = "FILE or URL", conflicts_with_all = ["api", "token", "context"])]
+    #[arg(long, value_name = "FILE or URL")]
     store: Option<String>,
     /// Also look at every instance that there is: minutes, where there are millions. Always done with --store FILE
     #[arg(long)]
@@ -111,9 +111,10 @@ fn described(found: &Value) -> String {
     }
     let wrong = findings.iter().filter(|finding| finding["severity"] == json!("wrong")).count();
     let count = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    shown + &match (wrong, findings.len() - wrong) {
-        (0, 0) => "nothing is wrong".to_owned(),
-        (0, warnings) => format!("nothing is wrong; {}", count(warnings, "warning")),
-        (wrong, warnings) => format!("{} wrong, {}", count(wrong, "thing"), count(warnings, "warning")),
-    }
+    shown
+        + &match (wrong, findings.len() - wrong) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (0, warnings) => format!("nothing is wrong; {}", count(warnings, "warning")),
+            (wrong, warnings) => format!("{} wrong, {}", count(wrong, "thing"), count(warnings, "warning")),
+        }
 }

@@ -25,7 +25,10 @@ pub(crate) struct ExplainArgs {
 impl ExplainArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
         if self.at.is_none() && self.what.parse::<InstanceId>().is_err() {
-            output.remark(format_args!("{:?} is no instance's id, such as 43-17; of a task say the time, too: --at 2026-11-30T02:00", self.what));
+            output.remark(format_args!(
+                "{:?} is no instance's id, such as 43-17; of a task say the time, too: --at 2026-11-30T02:00",
+                self.what
+            ));
             return Exit::Refused;
         }
         ask(output, self.api.json, Exit::Found, self.ask())
@@ -53,7 +56,8 @@ fn sentences(list: &Value) -> String {
 }
 
 fn of_task(explained: &Value) -> String {
-    let mut shown = format!("{} at {}: {}\n", text(&explained["task"]), when(&explained["at"]), text(&explained["verdict"]).replace('_', " "));
+    let mut shown =
+        format!("{} at {}: {}\n", text(&explained["task"]), when(&explained["at"]), text(&explained["verdict"]).replace('_', " "));
     shown += &sentences(&explained["says"]);
     for id in explained["instances"].as_array().into_iter().flatten() {
         shown += &format!("\n`punctual explain {}` says more.", text(id));

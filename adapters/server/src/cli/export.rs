@@ -61,7 +61,8 @@ impl ExportArgs {
         let mut specs = Vec::with_capacity(documents.len());
         for document in &documents {
             specs.push(TaskSpec::from_json(&document.to_string()).map_err(|finding| {
-                let detail = format!("the task {} was written by another version of Punctual: {finding}; --json has it as it is", document["name"]);
+                let detail =
+                    format!("the task {} was written by another version of Punctual: {finding}; --json has it as it is", document["name"]);
                 let problem = json!({ "code": "PUN-452", "detail": detail });
                 ClientError::Refused { code: "PUN-452".to_owned(), detail, problem }
             })?);

@@ -38,7 +38,8 @@ impl Files {
             for task in tasks {
                 if let Some(other) = file_of.insert(task.spec.name.clone(), shown.clone()) {
                     let name = &task.spec.name;
-                    problems.push(format!("{shown}:{}: PUN-451: the task {name:?} is in {other} already; leave one of them out", task.line));
+                    problems
+                        .push(format!("{shown}:{}: PUN-451: the task {name:?} is in {other} already; leave one of them out", task.line));
                     continue;
                 }
                 files.documents.push(serde_json::from_str(&task.spec.to_json()).expect("a document is JSON"));

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::Exit;
 use super::ask::{Said, ask, when};
 use super::client::{ApiArgs, Client};
+use super::operator;
 use super::output::Output;
 use super::remote::{InstancesArgs, pretty, table, text, trigger};
-use super::operator;
 
 /// What.
 #[derive(clap::Args, Debug)]

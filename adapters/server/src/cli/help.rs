@@ -62,7 +62,8 @@ mod tests {
         fn look(command: &Command, path: &str, page: &str, missing: &mut Vec<String>) {
             for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
                 let path = format!("{path} {}", below.get_name());
-                let is_there = page.lines().any(|line| line.strip_prefix(&*path).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')));
+                let is_there =
+                    page.lines().any(|line| line.strip_prefix(&*path).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')));
                 if !is_there {
                     missing.push(path.clone());
                 }
@@ -81,7 +82,8 @@ mod tests {
                 command = below;
             }
             assert_ne!(command.get_name(), "punctual", "{line}");
-            let known: Vec<String> = command.get_arguments().filter_map(|argument| argument.get_long().map(|long| format!("--{long}"))).collect();
+            let known: Vec<String> =
+                command.get_arguments().filter_map(|argument| argument.get_long().map(|long| format!("--{long}"))).collect();
             for option in words.split_whitespace().filter(|word| word.starts_with("--")) {
                 assert!(known.iter().any(|known| known == option), "{line}: {option} is none of {known:?}");
             }

@@ -185,7 +185,7 @@ commands! {
 
 /// Punctual: a distributed task scheduler.
 #[derive(Parser)]
-#[command(name = "punctual", version, about, arg_required_else_help = true)]
+#[command(name = "punctual", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused.")]
 struct Cli {
     #[command(subcommand)]

@@ -392,7 +392,9 @@ impl TriggerArgs {
         Ok(match accepted["instance"]["id"].as_str() {
             Some(id) => {
                 let (task, state) = (text(&accepted["instance"]["task"]), text(&accepted["instance"]["state"]));
-                format!("{id}  {task}  {state}\nfollow it with `punctual logs {id} --follow`; `punctual explain {id}` says what it waits for")
+                format!(
+                    "{id}  {task}  {state}\nfollow it with `punctual logs {id} --follow`; `punctual explain {id}` says what it waits for"
+                )
             }
             None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
         })

@@ -146,7 +146,9 @@ fn each_thing_that_is_wrong_is_named() {
         ("cursor_ahead", Wrong, "a: at 2026-11-29T17:02:00Z, due at 2026-11-29T17:01:00Z", |world| {
             world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 + 120_000));
         }),
-        ("cursor_behind", Wrong, "a: due at 2026-11-29T16:54:00Z", |world| world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 - 360_000))),
+        ("cursor_behind", Wrong, "a: due at 2026-11-29T16:54:00Z", |world| {
+            world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 - 360_000))
+        }),
         ("over_limit", Warning, "a: 2 of 1", |world| _ = world.in_progress.insert("a".into(), 2)),
     ];
     for (check, severity, example, change) in cases {

@@ -124,10 +124,13 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
             (None, None) => {}
         }
         if let Some(schedule) = trigger.and_then(schedule) {
-            let marked = [before, after].into_iter().flatten().filter_map(|at| schedule.explain(Timestamp(at.0.saturating_sub(1)), 1).pop());
-            says.extend(marked.filter(|fire| fire.mark != Mark::Normal).map(|fire| {
-                format!("{} is {} ({}): the clock is moved that day.", fire.at, local(fire.at, schedule), fire.mark)
-            }));
+            let marked =
+                [before, after].into_iter().flatten().filter_map(|at| schedule.explain(Timestamp(at.0.saturating_sub(1)), 1).pop());
+            says.extend(
+                marked
+                    .filter(|fire| fire.mark != Mark::Normal)
+                    .map(|fire| format!("{} is {} ({}): the clock is moved that day.", fire.at, local(fire.at, schedule), fire.mark)),
+            );
         }
     }
     Explanation { verdict, says, fire_time, before, after }
@@ -162,13 +165,15 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
             return (Verdict::ByHandOnly, vec![says, "Nobody triggered it then, and nothing that it fires after ended then.".to_owned()]);
         }
         Trigger::Delay { delay } => {
-            let says = format!("The task fires {} after it was made and after each trigger, by {by}; nothing came of that then.", lasted(delay.0));
+            let says =
+                format!("The task fires {} after it was made and after each trigger, by {by}; nothing came of that then.", lasted(delay.0));
             return (Verdict::NotATime, vec![says]);
         }
         _ => {}
     }
     if let Some(interval) = definition.trigger.fixed_delay() {
-        let mut says = vec![format!("The task fires {} after its last instance has ended, by {by}; that was not so then.", lasted(interval.0))];
+        let mut says =
+            vec![format!("The task fires {} after its last instance has ended, by {by}; that was not so then.", lasted(interval.0))];
         says.extend(facts.before.map(|before| format!("The last one before was instance {}, of {}.", before.id, before.fire_time)));
         return (Verdict::NotATime, says);
     }
@@ -181,13 +186,17 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
             LeftOut::BlackedOut => "it lies in a blackout (`trigger.blackouts`)",
         };
         let tense = if fire_time > facts.now { "is left out" } else { "was left out" };
-        return (Verdict::LeftOut(reason), vec![format!("{} is a time of its trigger by {by}, and {tense}: {why}.", told(fire_time, definition))]);
+        return (
+            Verdict::LeftOut(reason),
+            vec![format!("{} is a time of its trigger by {by}, and {tense}: {why}.", told(fire_time, definition))],
+        );
     }
     if !definition.enabled {
         return (Verdict::Disabled, vec![format!("The task was disabled (`enabled: false`) by {by}: it fires by hand only.")]);
     }
     if fire_time > facts.now {
-        let mut says = vec![format!("That is still ahead: it fires at {}, in {}.", told(fire_time, definition), between(facts.now, fire_time))];
+        let mut says =
+            vec![format!("That is still ahead: it fires at {}, in {}.", told(fire_time, definition), between(facts.now, fire_time))];
         says.extend(facts.pauses.iter().map(|pause| format!("Unless the pause still holds it then: {pause}.")));
         return (Verdict::Ahead, says);
     }
@@ -199,25 +208,38 @@ fn undecided(facts: &Facts<'_>, definition: &TaskDefinition, fire_time: Timestam
     let late = between(fire_time, facts.now);
     let is_before_cursor = facts.cursor.is_some_and(|cursor| fire_time < cursor);
     if !facts.pauses.is_empty() && !is_before_cursor {
-        let mut says = vec![format!("{} came while the task was held, and passes by: it is put on record when the pause ends.", told(fire_time, definition))];
+        let mut says = vec![format!(
+            "{} came while the task was held, and passes by: it is put on record when the pause ends.",
+            told(fire_time, definition)
+        )];
         says.extend(facts.pauses.iter().map(|pause| format!("The pause: {pause}.")));
         return (Verdict::Paused, says);
     }
     if let Trigger::Timetable(timetable) = &definition.trigger {
         let start = timetable.start_of(facts.task, fire_time);
         if start > facts.now {
-            let says = format!("It fires with start jitter: {} starts at {start}, in {} (`trigger.jitter`).", told(fire_time, definition), between(facts.now, start));
+            let says = format!(
+                "It fires with start jitter: {} starts at {start}, in {} (`trigger.jitter`).",
+                told(fire_time, definition),
+                between(facts.now, start)
+            );
             return (Verdict::JustDue, vec![says]);
         }
     }
     if facts.cursor.is_some_and(|cursor| cursor <= fire_time) {
         let mut says = vec![format!("{} came {late} ago, and its owner has not come to it yet.", told(fire_time, definition))];
         if facts.now.since(fire_time) > DECIDED_WITHIN {
-            says.push("Nobody fires it: no replica runs, or none owns its partition. `punctual status` and `punctual doctor` say more.".to_owned());
+            says.push(
+                "Nobody fires it: no replica runs, or none owns its partition. `punctual status` and `punctual doctor` say more."
+                    .to_owned(),
+            );
         }
         return (Verdict::JustDue, says);
     }
-    let says = format!("{} was a fire time by {by}, and nothing is on record of it: neither an instance nor why not.", told(fire_time, definition));
+    let says = format!(
+        "{} was a fire time by {by}, and nothing is on record of it: neither an instance nor why not.",
+        told(fire_time, definition)
+    );
     let why = "History as old as that may have been dropped (`--keep-months`); or the task's trigger was edited around that time.";
     (Verdict::Forgotten, vec![says, why.to_owned()])
 }
@@ -323,7 +345,9 @@ fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timest
     let told = facts.definition.map_or_else(|| at.to_string(), |definition| told(at, definition));
     let why = match occurrence.outcome {
         Outcome::Coalesced => {
-            let by = occurrence.instance.map_or_else(|| "one later instance".to_owned(), |id| format!("instance {id}, which stands for all that were missed"));
+            let by = occurrence
+                .instance
+                .map_or_else(|| "one later instance".to_owned(), |id| format!("instance {id}, which stands for all that were missed"));
             format!("{told} was missed, and made up for by {by} (`misfire: fire_once`).")
         }
         Outcome::MisfireSkipped => format!("{told} was missed, and skipped: the task says so (`misfire: skip`)."),
@@ -332,7 +356,9 @@ fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timest
             let deadline = deadline.map(|deadline| format!(" of {}", lasted(deadline.0))).unwrap_or_default();
             format!("{told} was missed by more than the deadline{deadline}, and skipped (`misfire.deadline`).")
         }
-        Outcome::CatchUpLimit => format!("{told} was missed, with more others than are made up for (`misfire.limit`): the latest ones were, this was not."),
+        Outcome::CatchUpLimit => {
+            format!("{told} was missed, with more others than are made up for (`misfire.limit`): the latest ones were, this was not.")
+        }
         Outcome::LimitReached => {
             let most = policies.map(|policies| format!(" of {} at once", policies.concurrency.max_running)).unwrap_or_default();
             format!("{told} was discarded: the task was at its limit{most} (`concurrency.max_running`, `when_full: discard`).")
@@ -340,7 +366,9 @@ fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timest
         Outcome::QueueFull => format!("{told} was discarded: the task was at its limit, and its queue was full (`concurrency.max_queue`)."),
         Outcome::Disabled => format!("{told} passed while the task was disabled (`enabled: false`)."),
         Outcome::Withdrawn => format!("{told} was given up before it came: the task was edited or removed."),
-        Outcome::ChainTooLong => format!("{told}: another task had ended, and this one was not fired for it, because too many tasks had fired one another before."),
+        Outcome::ChainTooLong => format!(
+            "{told}: another task had ended, and this one was not fired for it, because too many tasks had fired one another before."
+        ),
         Outcome::BlackedOut => format!("{told} was left out: it lies in a blackout (`trigger.blackouts`)."),
         Outcome::ExcludedDay => format!("{told} was left out: its calendar excludes the day (`trigger.calendar`)."),
         Outcome::Paused => format!("{told} passed while the task was paused. Nothing is made up for after a pause."),
@@ -379,7 +407,9 @@ fn of_rate(facts: &Facts<'_>, trigger: &Trigger) -> Option<Timestamp> {
     let interval = i64::try_from(rate(trigger)?.0.max(1)).ok()?;
     let cursor = facts.cursor?;
     let steps = facts.from.0.saturating_sub(cursor.0);
-    let first = cursor.0.checked_add(steps.div_euclid(interval).saturating_add(i64::from(steps.rem_euclid(interval) > 0)).checked_mul(interval)?)?;
+    let first = cursor
+        .0
+        .checked_add(steps.div_euclid(interval).saturating_add(i64::from(steps.rem_euclid(interval) > 0)).checked_mul(interval)?)?;
     let starts_at = match trigger {
         Trigger::Timetable(timetable) => timetable.window().starts_at,
         _ => None,

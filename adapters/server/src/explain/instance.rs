@@ -75,8 +75,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All that take time.
-    pub(crate) const TIMED: [Kind; 7] =
-        [Kind::Delay, Kind::Slot, Kind::Worker, Kind::Begin, Kind::Running, Kind::Backoff, Kind::Parts];
+    pub(crate) const TIMED: [Kind; 7] = [Kind::Delay, Kind::Slot, Kind::Worker, Kind::Begin, Kind::Running, Kind::Backoff, Kind::Parts];
 
     /// For programs.
     pub(crate) const fn name(self) -> &'static str {
@@ -182,7 +181,11 @@ fn then(facts: &Facts<'_>, kind: Kind, took: Millis, next: Option<&Transition>) 
     }
     let verb = |over: &str, now: &str| format!("{} {}", if is_over { over } else { now }, lasted(took.0));
     Some(match kind {
-        Kind::Delay => format!("{} for {}", verb("waited", "has waited"), if facts.row.origin == Origin::CatchUp { "its turn (`misfire.rate`)" } else { "its delay" }),
+        Kind::Delay => format!(
+            "{} for {}",
+            verb("waited", "has waited"),
+            if facts.row.origin == Origin::CatchUp { "its turn (`misfire.rate`)" } else { "its delay" }
+        ),
         Kind::Slot => format!("{} for {}", verb("waited", "has waited"), limit(facts)),
         Kind::Worker => format!("{} for a worker{}", verb("waited", "has waited"), rate(facts)),
         Kind::Begin => format!("{} for the worker to begin", verb("waited", "has waited")),
@@ -210,7 +213,8 @@ fn limit(facts: &Facts<'_>) -> String {
 /// That the rate limit may be what it waited for.
 fn rate(facts: &Facts<'_>) -> String {
     let rate = facts.definition.and_then(|definition| definition.policies.rate);
-    rate.map(|rate| format!(", or for the rate limit of {} in {}", plural(rate.starts.into(), "start", "starts"), lasted(rate.per.0))).unwrap_or_default()
+    rate.map(|rate| format!(", or for the rate limit of {} in {}", plural(rate.starts.into(), "start", "starts"), lasted(rate.per.0)))
+        .unwrap_or_default()
 }
 
 /// Where it comes from.
@@ -233,8 +237,13 @@ fn begun(facts: &Facts<'_>, first: &Transition) -> String {
         (None, Origin::CatchUp) => format!("The fire time {due} was missed, and made up for {late} later (`misfire`)."),
         (None, Origin::Manual) => format!("It was triggered by{}.", who.unwrap_or(" hand")),
         (None, Origin::Chain) => format!("Instance {cause} of a task that this one fires `after` had ended."),
-        (None, Origin::Rerun) => format!("Instance {cause} was to run once more,{}.", if detail.is_empty() { " as somebody asked" } else { &detail }),
-        (None, Origin::Backfill) => format!("The fire time {due} was made up for by a backfill{}.", who.map(|who| format!(" that{who} asked for")).unwrap_or_default()),
+        (None, Origin::Rerun) => {
+            format!("Instance {cause} was to run once more,{}.", if detail.is_empty() { " as somebody asked" } else { &detail })
+        }
+        (None, Origin::Backfill) => format!(
+            "The fire time {due} was made up for by a backfill{}.",
+            who.map(|who| format!(" that{who} asked for")).unwrap_or_default()
+        ),
         (None, Origin::Call) => format!("The node {cause} of another task's run called the task."),
     };
     if first.cause == Cause::LimitReached {
@@ -279,12 +288,18 @@ fn happened(facts: &Facts<'_>, transition: &Transition) -> String {
         Cause::Fired => "Its fire time came.".to_owned(),
         Cause::CaughtUp => "Its fire time had been missed, and was made up for.".to_owned(),
         Cause::Triggered => format!("It was triggered by{}.", detail.map_or(" hand".to_owned(), |who| format!(" {who}"))),
-        Cause::Backfilled => format!("Its fire time was made up for by a backfill{}.", detail.map(|who| format!(" that {who} asked for")).unwrap_or_default()),
+        Cause::Backfilled => format!(
+            "Its fire time was made up for by a backfill{}.",
+            detail.map(|who| format!(" that {who} asked for")).unwrap_or_default()
+        ),
         Cause::RerunRequested => format!("It was to run once more{asked}."),
         Cause::Chained => "Another task's instance had ended.".to_owned(),
         Cause::Called => "A node of another task's run called the task.".to_owned(),
         Cause::LimitReached if transition.to == State::Skipped => {
-            format!("It was discarded{}.", detail.map_or(": the task was at its limit (`when_full`)".to_owned(), |detail| format!(": {detail}")))
+            format!(
+                "It was discarded{}.",
+                detail.map_or(": the task was at its limit (`when_full`)".to_owned(), |detail| format!(": {detail}"))
+            )
         }
         Cause::LimitReached => at_limit(facts, transition),
         Cause::SlotFree => "A slot became free.".to_owned(),
@@ -293,7 +308,9 @@ fn happened(facts: &Facts<'_>, transition: &Transition) -> String {
         Cause::Assigned => format!("Attempt {attempt} was given to {worker}."),
         Cause::Started => format!("{} began.", capital(&worker)),
         Cause::Returned => format!("{} could not start it and gave it back, which costs no attempt{because}.", capital(&worker)),
-        Cause::Finished if transition.to == State::Succeeded => format!("Attempt {attempt} succeeded{}.", detail.map(|_| how.clone()).unwrap_or_default()),
+        Cause::Finished if transition.to == State::Succeeded => {
+            format!("Attempt {attempt} succeeded{}.", detail.map(|_| how.clone()).unwrap_or_default())
+        }
         Cause::Finished if transition.to == State::Retrying => format!("{}.", failed()),
         Cause::Finished if part.as_ref().is_some_and(|part| part.policies.retry.max_attempts.is_none()) => {
             format!("{}. No other attempt follows: the task has no `retry`.", failed())
@@ -312,10 +329,17 @@ fn happened(facts: &Facts<'_>, transition: &Transition) -> String {
             format!("{}, and no attempt was left{most}.", failed())
         }
         Cause::Quarantined => {
-            format!("{} was lost as well{because}: it has lost {}, and is kept from taking more with it.", capital(&worker), plural(row.losses.into(), "worker", "workers"))
+            format!(
+                "{} was lost as well{because}: it has lost {}, and is kept from taking more with it.",
+                capital(&worker),
+                plural(row.losses.into(), "worker", "workers")
+            )
         }
         Cause::OutcomeUnknown => {
-            format!("{} was lost{because}, and may have begun: the task is not `idempotent`, so it is not run again without a person.", capital(&worker))
+            format!(
+                "{} was lost{because}, and may have begun: the task is not `idempotent`, so it is not run again without a person.",
+                capital(&worker)
+            )
         }
         Cause::NotRetried => format!("{}. The task doesn't retry such failures (`retry.on`).", failed()),
         Cause::RetryBudgetExhausted => format!("{}. The task had used up its budget of retries (`retry.budget`).", failed()),
@@ -429,12 +453,19 @@ fn not_ended(facts: &Facts<'_>) -> Vec<String> {
                 Route::Nobody(nobody, needs) => format!("{}{}", nobody.reason(), asked_of_workers(needs)),
                 Route::Full { waiting } => {
                     let others = waiting.saturating_sub(1) as u64;
-                    let others = if others == 0 { String::new() } else { format!("; {} beside it", plural(others, "other one waits", "others wait")) };
+                    let others = if others == 0 {
+                        String::new()
+                    } else {
+                        format!("; {} beside it", plural(others, "other one waits", "others wait"))
+                    };
                     format!("all slots of the workers that may have it are taken{others}{}", rate(facts))
                 }
                 Route::Breaker { downstream, failures, probe_in } => {
                     let probe = probe_in.map(|wait| format!("; it is tried again in {}", lasted(wait.0))).unwrap_or_default();
-                    format!("the circuit breaker of {downstream:?} is open after {}{probe}", plural(*failures as u64, "failure", "failures"))
+                    format!(
+                        "the circuit breaker of {downstream:?} is open after {}{probe}",
+                        plural(*failures as u64, "failure", "failures")
+                    )
                 }
                 Route::Elsewhere { replica, address } => {
                     let address = address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
@@ -470,7 +501,9 @@ fn running(facts: &Facts<'_>, so_far: &str) -> String {
         return match links.map.as_deref() {
             Some(map) => match map.phase {
                 MapPhase::List => format!("Its items have been listed for {so_far}."),
-                MapPhase::Items => format!("Of its {} items {} were begun, {} failed; {so_far} so far.", links.shards, map.made, row.failures),
+                MapPhase::Items => {
+                    format!("Of its {} items {} were begun, {} failed; {so_far} so far.", links.shards, map.made, row.failures)
+                }
                 MapPhase::Reduce => format!("The results of its {} items are reduced.", links.shards),
             },
             None if links.nodes > 0 => format!("Its {} have run {so_far} in its place.", plural(links.nodes.into(), "node", "nodes")),

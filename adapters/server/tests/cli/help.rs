@@ -6,8 +6,11 @@ use crate::{check, punctual};
 
 #[test]
 fn the_overview_is_by_what_people_want_to_do() {
-    check(&["--help"], "", expect![[r#"
-        The scheduler: one binary
+    check(
+        &["--help"],
+        "",
+        expect![[r#"
+        Punctual: a distributed task scheduler
 
         Usage: punctual <COMMAND>
 
@@ -63,7 +66,8 @@ fn the_overview_is_by_what_people_want_to_do() {
 
         Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused.
         exit code 0
-    "#]]);
+    "#]],
+    );
     assert_eq!(punctual(&["help"], "").stdout, punctual(&["--help"], "").stdout);
 }
 

@@ -30,7 +30,9 @@ fn a_spoilt_store_is_named_with_what_to_do() {
     for task in ["hand", "bad", "bad", "flow", "limited", "limited", "long"] {
         dev.post(&format!("/api/v1/tasks/{task}/trigger"), None, &json!({}));
     }
-    for (task, state) in [("next", "succeeded"), ("bad", "dead_lettered"), ("flow", "succeeded"), ("limited", "succeeded"), ("long", "running")] {
+    for (task, state) in
+        [("next", "succeeded"), ("bad", "dead_lettered"), ("flow", "succeeded"), ("limited", "succeeded"), ("long", "running")]
+    {
         dev.instance_in(task, state);
     }
     eventually("both are dead", || {
@@ -121,7 +123,11 @@ fn a_cluster_that_lacks_something_is_told_what() {
         found.stdout.contains("WRONG  nobody_for").then_some(found)
     });
     assert_eq!(found.code, Some(1));
-    assert!(found.stdout.contains("tag \"gpu=a100\": no worker that knows the handler has the tags.\n  -> Start a worker"), "{}", found.stdout);
+    assert!(
+        found.stdout.contains("tag \"gpu=a100\": no worker that knows the handler has the tags.\n  -> Start a worker"),
+        "{}",
+        found.stdout
+    );
     assert!(found.stdout.ends_with("1 thing wrong, 0 warnings\n"), "{}", found.stdout);
     dev.stop();
 }

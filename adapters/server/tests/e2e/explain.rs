@@ -50,7 +50,9 @@ fn an_instance_says_what_it_waited_for_and_waits_for() {
 
     let gpu = trigger("gpu");
     eventually("nobody has the tag", || {
-        explain(&gpu).contains("no worker that knows the handler has the tags (it asks for handler \"command\", tag \"gpu=a100\")").then_some(())
+        explain(&gpu)
+            .contains("no worker that knows the handler has the tags (it asks for handler \"command\", tag \"gpu=a100\")")
+            .then_some(())
     });
     assert_eq!(dev.cli(&["pause", "gpu", "--reason", "no cards"]).code, Some(0));
     eventually("it is held", || explain(&gpu).contains("It is held by a pause: the task \"gpu\" has been paused since ").then_some(()));

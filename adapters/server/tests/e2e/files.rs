@@ -34,7 +34,8 @@ fn an_application_removes_and_takes_over_only_where_it_is_told_to() {
         assert_eq!(answer.status, 200, "{answer:?}");
     };
     put("/api/v1/tasks/api-made", &json!({ "name": "api-made", "trigger": "manual", "command": "true" }));
-    folder.write("new.yaml", "tasks:\n  - {name: kept, trigger: manual, command: \"false\"}\n  - {name: new, trigger: manual, command: x}\n");
+    folder
+        .write("new.yaml", "tasks:\n  - {name: kept, trigger: manual, command: \"false\"}\n  - {name: new, trigger: manual, command: x}\n");
     let new = folder.path("new.yaml");
     let apply = |more: &[&str]| dev.cli(&[&["apply", new.to_str().unwrap()], more].concat());
     let applied = apply(&[]);
@@ -46,14 +47,19 @@ fn an_application_removes_and_takes_over_only_where_it_is_told_to() {
     // What would be removed is said first.
     let diff = dev.cli(&["diff", new.to_str().unwrap(), "--remove"]);
     assert_eq!(diff.code, Some(1), "{}", diff.stderr);
-    assert!(diff.stdout.starts_with("--- other  version 1\n+++ /dev/null\n") && diff.stdout.contains("\n-name: other\n"), "{}", diff.stdout);
+    assert!(
+        diff.stdout.starts_with("--- other  version 1\n+++ /dev/null\n") && diff.stdout.contains("\n-name: other\n"),
+        "{}",
+        diff.stdout
+    );
     assert_eq!(named(&dev).len(), 4);
     let removed = apply(&["--remove"]);
     assert!(removed.stdout.contains("other  removed") && removed.stdout.ends_with("1 removed, 2 unchanged\n"), "{}", removed.stdout);
     assert_eq!(named(&dev), ["api-made", "kept", "new"]);
 
     // A task of another source holds all of it.
-    folder.write("new.yaml", "tasks:\n  - {name: api-made, trigger: manual, command: mine}\n  - {name: more, trigger: manual, command: x}\n");
+    folder
+        .write("new.yaml", "tasks:\n  - {name: api-made, trigger: manual, command: mine}\n  - {name: more, trigger: manual, command: x}\n");
     let refused = apply(&[]);
     assert_eq!((refused.code, &*refused.stdout), (Some(1), ""));
     assert!(refused.stderr.starts_with("PUN-441: the task \"api-made\" (source \"api\") belongs"), "{}", refused.stderr);
@@ -79,7 +85,10 @@ fn a_difference_is_shown_line_by_line_and_told_by_the_exit_code() {
     let diff = |more: &[&str]| dev.cli(&[&["diff", file.to_str().unwrap()], more].concat());
     let same = diff(&[]);
     assert_eq!((same.code, &*same.stdout, &*same.stderr), (Some(0), "", ""));
-    folder.write("tasks.yaml", &FILE.replace("name: kept, trigger: manual, command: \"true\"", "name: kept, trigger: manual, command: \"false\""));
+    folder.write(
+        "tasks.yaml",
+        &FILE.replace("name: kept, trigger: manual, command: \"true\"", "name: kept, trigger: manual, command: \"false\""),
+    );
     let changed = diff(&[]);
     let expected = "--- kept  version 1\n+++ kept\n@@ -1,3 +1,3 @@\n name: kept\n trigger: manual\n-command: {shell: \"true\"}\n+command: {shell: \"false\"}\n";
     assert_eq!((changed.code, &*changed.stdout), (Some(1), expected));

@@ -55,7 +55,9 @@ fn everything_that_is_listed_is_a_table_and_json() {
     }
     assert!(!dev.cli(&["get", "tasks", "--group", "night"]).stdout.contains("hand"));
     // The short forms are the same.
-    for (short, long) in [(&["instances", "--task", "bad"][..], &["get", "instances", "--task", "bad"][..]), (&["audit"], &["get", "audit"])] {
+    for (short, long) in
+        [(&["instances", "--task", "bad"][..], &["get", "instances", "--task", "bad"][..]), (&["audit"], &["get", "audit"])]
+    {
         assert_eq!(dev.cli(short).stdout, dev.cli(long).stdout);
     }
     for arguments in [&["get", "cats"][..], &["get"], &["get", "tasks", "--trigger", "moon"]] {

@@ -7,8 +7,8 @@ use punctual_core::instance::{InstanceRow, Origin, Part, State, WorkerRef};
 use punctual_core::time::Timestamp;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    Applying, AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, Revision, TaskDay,
-    TaskDocument, TaskEdit, TaskQuery,
+    Applying, AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, Revision,
+    TaskDay, TaskDocument, TaskEdit, TaskQuery,
 };
 use punctual_driver::reading::TASK_DAYS;
 

@@ -37,12 +37,7 @@ pub(crate) const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'in
 pub(crate) const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
 
 /// Compares the documents with what is stored. Until the transaction ends nobody else applies any.
-pub(crate) async fn compare(
-    session: &mut Session,
-    source: &str,
-    documents: &[TaskDocument],
-    how: &Applying,
-) -> Result<Plan, Failure> {
+pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[TaskDocument], how: &Applying) -> Result<Plan, Failure> {
     session.rows(TAKE_TASKS_TURN.to_owned()).await?;
     let mut planner = Planner::new(documents);
     let counting: Vec<_> =

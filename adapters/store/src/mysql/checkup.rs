@@ -11,8 +11,7 @@ use crate::mysql::rows::{self, INSTANCE_COLUMNS, text};
 use crate::mysql::session::Session;
 use crate::sqlite::checkup::{counted_today, too_short};
 
-const DIALECT: Dialect =
-    Dialect { text: "BINARY", made_at: "made_at", first: "fire_time", last: "last_fire_time", count: "fire_times" };
+const DIALECT: Dialect = Dialect { text: "BINARY", made_at: "made_at", first: "fire_time", last: "last_fire_time", count: "fire_times" };
 const DAY_MS: i64 = 86_400_000;
 // In the audit, 7 is a rerun and 10 a discard (`codes.rs`): what settles a dead letter.
 /// An instance by its place.
@@ -26,12 +25,16 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     add(
         Check::LiveList,
         Of::Instance,
-        format!("SELECT CAST(l.id AS BINARY) FROM live l WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE {PLACE} AND i.part = l.part AND i.id = l.id AND i.state < 5)"),
+        format!(
+            "SELECT CAST(l.id AS BINARY) FROM live l WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE {PLACE} AND i.part = l.part AND i.id = l.id AND i.state < 5)"
+        ),
     );
     add(
         Check::InstanceWithoutTask,
         Of::Instance,
-        format!("SELECT CAST(i.id AS BINARY) FROM {live} WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = i.task AND t.`partition` = i.id >> 48)"),
+        format!(
+            "SELECT CAST(i.id AS BINARY) FROM {live} WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = i.task AND t.`partition` = i.id >> 48)"
+        ),
     );
     add(
         Check::AttemptWithoutWorker,
@@ -50,7 +53,9 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     add(
         Check::TroubledList,
         Of::Name,
-        format!("SELECT CAST(l.task AS BINARY) FROM troubled l WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE {PLACE} AND i.part = l.part AND i.state = l.state)"),
+        format!(
+            "SELECT CAST(l.task AS BINARY) FROM troubled l WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE {PLACE} AND i.part = l.part AND i.state = l.state)"
+        ),
     );
     add(
         Check::DeadLetters,
@@ -93,12 +98,15 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     add(
         Check::Overdue,
         Of::Instance,
-        format!("SELECT CAST(i.id AS BINARY) FROM {live} WHERE i.state IN (0, 4) AND i.due_at < {old} AND NOT EXISTS (SELECT 1 FROM pauses)"),
+        format!(
+            "SELECT CAST(i.id AS BINARY) FROM {live} WHERE i.state IN (0, 4) AND i.due_at < {old} AND NOT EXISTS (SELECT 1 FROM pauses)"
+        ),
     );
     add(
         Check::Lease,
         Of::Name,
-        "SELECT CAST(l.`partition` AS BINARY) FROM leases l WHERE NOT EXISTS (SELECT 1 FROM fences f WHERE f.`partition` = l.`partition`)".to_owned(),
+        "SELECT CAST(l.`partition` AS BINARY) FROM leases l WHERE NOT EXISTS (SELECT 1 FROM fences f WHERE f.`partition` = l.`partition`)"
+            .to_owned(),
     );
     if is_thorough {
         add(
@@ -113,17 +121,21 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
         add(
             Check::LiveList,
             Of::Instance,
-            "SELECT CAST(i.id AS BINARY) FROM instances i WHERE i.state < 5 AND NOT EXISTS (SELECT 1 FROM live l WHERE l.id = i.id)".to_owned(),
+            "SELECT CAST(i.id AS BINARY) FROM instances i WHERE i.state < 5 AND NOT EXISTS (SELECT 1 FROM live l WHERE l.id = i.id)"
+                .to_owned(),
         );
         add(
             Check::TroubledList,
             Of::Instance,
-            format!("SELECT CAST(i.id AS BINARY) FROM instances i WHERE i.state >= 5 AND i.state < 10 AND NOT EXISTS (SELECT 1 FROM troubled l WHERE {PLACE} AND i.part = l.part AND i.state = l.state)"),
+            format!(
+                "SELECT CAST(i.id AS BINARY) FROM instances i WHERE i.state >= 5 AND i.state < 10 AND NOT EXISTS (SELECT 1 FROM troubled l WHERE {PLACE} AND i.part = l.part AND i.state = l.state)"
+            ),
         );
         add(
             Check::Output,
             Of::Instance,
-            "SELECT CAST(o.instance AS BINARY) FROM outputs o WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = o.instance)".to_owned(),
+            "SELECT CAST(o.instance AS BINARY) FROM outputs o WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = o.instance)"
+                .to_owned(),
         );
     }
     statements

@@ -28,12 +28,7 @@ use crate::sqlite::people::{put_audit, settle};
 use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
 
 /// Compares the documents with what is stored.
-pub(crate) fn compare(
-    connection: &mut Connection,
-    source: &str,
-    documents: &[TaskDocument],
-    how: &Applying,
-) -> rusqlite::Result<Plan> {
+pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument], how: &Applying) -> rusqlite::Result<Plan> {
     let connection = connection.transaction()?;
     let mut planner = Planner::new(documents);
     let mut stored = connection.prepare_cached(

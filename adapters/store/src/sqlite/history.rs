@@ -11,8 +11,8 @@ use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    OCCURRENCES_LOOKED_AT,
-    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, OCCURRENCES_LOOKED_AT, PartitionView, ReplicaView, TaskView,
+    VersionView,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};

@@ -37,7 +37,17 @@ impl Case {
         let definition = Some(definition(trigger, fields));
         let version = Some((Version(2), Timestamp(START - DAY)));
         let (firings, occurrences, pauses) = (Vec::new(), Vec::new(), Vec::new());
-        Case { definition, at, now: START + 10 * DAY, version, was_removed: false, firings, occurrences, cursor: Some(START + 11 * DAY), pauses }
+        Case {
+            definition,
+            at,
+            now: START + 10 * DAY,
+            version,
+            was_removed: false,
+            firings,
+            occurrences,
+            cursor: Some(START + 11 * DAY),
+            pauses,
+        }
     }
 
     fn explained(&self) -> Explanation {
@@ -138,9 +148,7 @@ fn what_is_on_record_is_told() {
             Outcome::LimitReached => {
                 (" was discarded: the task was at its limit of 2 at once (`concurrency.max_running`, `when_full: discard`).", decided)
             }
-            Outcome::QueueFull => {
-                (" was discarded: the task was at its limit, and its queue was full (`concurrency.max_queue`).", decided)
-            }
+            Outcome::QueueFull => (" was discarded: the task was at its limit, and its queue was full (`concurrency.max_queue`).", decided),
             Outcome::Disabled => (" passed while the task was disabled (`enabled: false`).", decided),
             Outcome::Withdrawn => (" was given up before it came: the task was edited or removed.", decided),
             Outcome::ChainTooLong => (
@@ -190,10 +198,7 @@ fn what_was_never_due_is_told_with_the_times_around_it() {
     rate.cursor = Some(START + 11 * DAY);
     rate.check(
         "not_a_fire_time",
-        &[
-            &format!("The task was not due then, by {BY}."),
-            "The fire times around it are 2026-11-29T17:00:00Z and 2026-11-29T17:10:00Z.",
-        ],
+        &[&format!("The task was not due then, by {BY}."), "The fire times around it are 2026-11-29T17:00:00Z and 2026-11-29T17:10:00Z."],
     );
     rate.cursor = None;
     rate.check(
@@ -203,10 +208,8 @@ fn what_was_never_due_is_told_with_the_times_around_it() {
              that time."
         )],
     );
-    Case::new("{fixed_delay: 10m}", "", START).check(
-        "not_a_fire_time",
-        &[&format!("The task fires 10 min after its last instance has ended, by {BY}; that was not so then.")],
-    );
+    Case::new("{fixed_delay: 10m}", "", START)
+        .check("not_a_fire_time", &[&format!("The task fires 10 min after its last instance has ended, by {BY}; that was not so then.")]);
     Case::new("{delay: 10m}", "", START).check(
         "not_a_fire_time",
         &[&format!("The task fires 10 min after it was made and after each trigger, by {BY}; nothing came of that then.")],

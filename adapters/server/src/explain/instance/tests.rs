@@ -1,6 +1,6 @@
+use punctual_core::ids::PartitionId;
 use punctual_core::ids::{Fence, TaskId, Version, WorkerId, WorkerLife};
 use punctual_core::instance::{Links, Part, SlotLink, WorkerRef};
-use punctual_core::ids::PartitionId;
 use punctual_spec::file::read_text;
 use punctual_spec::zones::Zones;
 
@@ -170,9 +170,11 @@ fn what_it_waits_for_now_is_named() {
         row.links = Some(Box::new(Links { slot, ..Links::default() }));
     });
     assert_eq!(grouped.summary("", 5_000, Live::default()), "It has waited 5 s for a slot of the group \"db\".");
-    let later = Story::new(Origin::Manual).step(0, State::Waiting, Cause::Triggered).with(|row| row.due_at = Some(Timestamp(START + 65_000)));
+    let later =
+        Story::new(Origin::Manual).step(0, State::Waiting, Cause::Triggered).with(|row| row.due_at = Some(Timestamp(START + 65_000)));
     assert_eq!(later.summary("", 5_000, Live::default()), "It waits for its time, 2026-11-29T17:01:05Z, which comes in 1 min.");
-    let spaced = Story::new(Origin::CatchUp).step(0, State::Waiting, Cause::CaughtUp).with(|row| row.due_at = Some(Timestamp(START + 60_000)));
+    let spaced =
+        Story::new(Origin::CatchUp).step(0, State::Waiting, Cause::CaughtUp).with(|row| row.due_at = Some(Timestamp(START + 60_000)));
     assert!(spaced.summary("", 5_000, Live::default()).starts_with("It waits for its turn until 2026-11-29T17:01:00Z: missed fire times"));
     let retrying = created()
         .step(1, State::Dispatched, Cause::Assigned)
@@ -182,7 +184,10 @@ fn what_it_waits_for_now_is_named() {
     assert_eq!(retrying.summary("", 5_000, Live::default()), "It waits for attempt 2 until 2026-11-29T17:00:10Z, 5 s from now.");
     let worker = |row: &mut InstanceRow| row.worker = Some(WorkerRef { id: WorkerId("w1".into()), life: WorkerLife(1) });
     let dispatched = created().step(1_000, State::Dispatched, Cause::Assigned).with(worker);
-    assert_eq!(dispatched.summary("", 5_000, Live::default()), "Worker w1 was given attempt 1 4 s ago, and has not said yet that it began.");
+    assert_eq!(
+        dispatched.summary("", 5_000, Live::default()),
+        "Worker w1 was given attempt 1 4 s ago, and has not said yet that it began."
+    );
     let running = dispatched.step(2_000, State::Running, Cause::Started);
     assert_eq!(
         running.summary(", timeout: 1m", 5_000, Live::default()),
@@ -206,7 +211,12 @@ fn every_origin_is_told() {
         (Origin::Manual, Cause::Triggered, "ann", "It was triggered by ann."),
         (Origin::Chain, Cause::Chained, "", "Instance 43-3 of a task that this one fires `after` had ended."),
         (Origin::Rerun, Cause::RerunRequested, "by ann", "Instance 43-3 was to run once more, by ann."),
-        (Origin::Backfill, Cause::Backfilled, "ann", "The fire time 2026-11-29T17:00:00Z was made up for by a backfill that ann asked for."),
+        (
+            Origin::Backfill,
+            Cause::Backfilled,
+            "ann",
+            "The fire time 2026-11-29T17:00:00Z was made up for by a backfill that ann asked for.",
+        ),
         (Origin::Call, Cause::Called, "", "The node 43-3 of another task's run called the task."),
     ] {
         let story = Story::new(origin).step(5_000, State::Created, cause).says(None, detail).with(|row| {
@@ -256,7 +266,14 @@ fn how_it_ended_is_told_with_what_the_task_says() {
         story.explained(&definition(fields), 9_999, Live::default()).summary.remove(1)
     };
     for (state, cause, code, detail, fields, expected) in [
-        (State::Failed, Cause::Finished, Some(3), "x", "", "Attempt 1 failed with code 3: x. No other attempt follows: the task has no `retry`."),
+        (
+            State::Failed,
+            Cause::Finished,
+            Some(3),
+            "x",
+            "",
+            "Attempt 1 failed with code 3: x. No other attempt follows: the task has no `retry`.",
+        ),
         (
             State::DeadLettered,
             Cause::AttemptsExhausted,
@@ -282,7 +299,14 @@ fn how_it_ended_is_told_with_what_the_task_says() {
             ", idempotent: false",
             "Its worker was lost: its lease ended, and may have begun: the task is not `idempotent`, so it is not run again without a person.",
         ),
-        (State::Failed, Cause::NotRetried, Some(2), "", "", "Attempt 1 failed with code 2. The task doesn't retry such failures (`retry.on`)."),
+        (
+            State::Failed,
+            Cause::NotRetried,
+            Some(2),
+            "",
+            "",
+            "Attempt 1 failed with code 2. The task doesn't retry such failures (`retry.on`).",
+        ),
         (State::Cancelled, Cause::CancelRequested, None, "by ann: wrong customer", "", "It was cancelled by ann: wrong customer."),
         (State::Cancelled, Cause::Replaced, None, "", "", "A newer instance took its place (`when_full: replace`)."),
     ] {
