@@ -8,7 +8,7 @@ const FILE: &str = r#"
 tasks:
   - {name: nightly, group: night, owner: ann, trigger: {cron: "0 2 * * *", timezone: Europe/Berlin}, command: "true"}
   - {name: hand, trigger: manual, command: "true"}
-  - {name: bad, trigger: manual, retry: {max_attempts: 1}, command: "false"}
+  - {name: bad, trigger: manual, retry: {max_attempts: 2, first: 20ms, cap: 20ms}, command: "false"}
 "#;
 
 #[test]
