@@ -178,7 +178,7 @@ impl Cluster {
         let name = name_of(&self.plan, task);
         let documents: Vec<Value> = of_plan.map(own_document).into_iter().collect();
         let path = format!("/api/v1/sources/{}", encoded(&name));
-        let body = json!({ "documents": documents, "by": "client" });
+        let body = json!({ "documents": documents, "remove": true, "take_over": true, "by": "client" });
         self.ask(Ask::Define { task: name }, "PUT", &path, &[], &body, |said| {
             let has_written =
                 ["created", "changed", "removed"].iter().any(|list| said.body[*list].as_array().is_some_and(|list| !list.is_empty()));

@@ -40,6 +40,19 @@ impl Revision {
     }
 }
 
+/// How far an application of documents may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applying {
+    /// How the source has to be now.
+    pub expected: Option<Revision>,
+    /// Whether tasks of the source that are not among the documents are removed; else they are left as they are.
+    pub remove: bool,
+    /// Whether tasks that another source has are taken over; else nothing is written where a document is of one.
+    pub take_over: bool,
+    /// Whether nothing is written in any case.
+    pub dry_run: bool,
+}
+
 /// What a task has to be for an edit to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expected {

@@ -7,6 +7,7 @@
 
 pub mod accounts;
 pub mod alarm;
+pub mod checkup;
 pub mod clock;
 pub mod editing;
 pub mod link;

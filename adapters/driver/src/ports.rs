@@ -17,7 +17,8 @@ use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use tokio::sync::{Notify, watch};
 
-pub use crate::editing::{Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
+pub use crate::checkup::{Check, Inconsistency};
+pub use crate::editing::{Applying, Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
 pub use crate::people::{
     Actor, AuditAction, AuditFilter, AuditView, DeadLetterFilter, Discarded, InstanceAction, PauseSet, PauseTarget, PauseView,
     TriggerChanged,
@@ -334,6 +335,10 @@ pub struct Applied {
     pub unchanged: usize,
     /// Tasks that were removed.
     pub removed: Vec<Arc<str>>,
+    /// Tasks of the source that are not among the documents, and were left.
+    pub left: Vec<Arc<str>>,
+    /// Tasks that another source had, and which. Where none may be taken over and there are any, nothing was written.
+    pub taken: Vec<(Arc<str>, Arc<str>)>,
     /// Why nothing was done, where tasks would hang together as they must not.
     pub refused: Vec<ChainProblem>,
 }
@@ -519,6 +524,9 @@ pub struct PartitionView {
     pub live: u64,
 }
 
+/// So many occurrences are looked at for those around a time.
+pub const OCCURRENCES_LOOKED_AT: usize = 1_000;
+
 /// Everyone else's side of the store: they write to the inbox, in the same transaction as what the entry speaks of, and read.
 pub trait Catalog: Send + Sync + 'static {
     /// Makes the tasks of `source` be these documents: new ones are made, changed ones get a new version, and those that `source` made
@@ -536,14 +544,13 @@ pub trait Catalog: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Applied, StoreError>> + Send;
 
-    /// [Applies](Catalog::apply) documents, if the source is still as the caller knows it; else answers with how it is.
+    /// [Applies](Catalog::apply) documents as far as it may go; answers with how the source is where that is not as the caller knows it.
     fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> impl Future<Output = Result<Result<Applied, Revision>, StoreError>> + Send;
 
@@ -716,6 +723,21 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// The fire times of a task that were not fired, newest first, at most `limit`.
     fn occurrences(&self, task: Arc<str>, limit: usize) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
+
+    /// Those whose fire times lie around or in `from..until`, the newest first: at most [`OCCURRENCES_LOOKED_AT`] that begin before `until` are
+    /// looked at.
+    fn occurrences_around(
+        &self,
+        task: Arc<str>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Occurrence>, StoreError>> + Send;
+
+    /// What in the store contradicts something else in it, as of one moment; with `thorough` also what takes a look at all that there is. A
+    /// store that says nothing twice has nothing to compare.
+    fn inconsistencies(&self, _now: Timestamp, _thorough: bool) -> impl Future<Output = Result<Vec<Inconsistency>, StoreError>> + Send {
+        async { Ok(Vec::new()) }
+    }
 
     /// How many instances are in each state, terminal ones included; states without any may be left out.
     fn counts(&self) -> impl Future<Output = Result<Vec<(State, u64)>, StoreError>> + Send;

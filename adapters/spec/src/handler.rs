@@ -36,6 +36,13 @@ pub struct CommandConfig {
     pub success_codes: Vec<u8>,
 }
 
+impl CommandConfig {
+    /// This program, with nothing else said.
+    pub fn of(program: Program) -> Self {
+        CommandConfig { program, env: BTreeMap::new(), working_directory: None, stdin: None, user: None, success_codes: zero() }
+    }
+}
+
 fn zero() -> Vec<u8> {
     vec![0]
 }

@@ -1,14 +1,16 @@
 //! The JSON of a [`TaskSpec`]: keys in a fixed order, defaults left out.
 
+use std::fmt;
+
 use punctual_core::limits::MAP_PARALLEL_DEFAULT;
 use punctual_core::time::Millis;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::duration;
-use crate::handler::{CommandConfig, HttpConfig};
+use crate::handler::{CommandConfig, HttpConfig, Program};
 use crate::spec::{
     After, CircuitBreaker, Concurrency, CronTrigger, CustomHandler, Dialect, Gap, GroupLimits, Handler, Map, Misfire, Overlap, Priority,
     RateLimit, Retry, Routing, Shards, TaskSpec, Timeout, Trigger,
@@ -32,7 +34,7 @@ struct Wire {
     trigger: Timed,
     #[serde(default)]
     after: Vec<After>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "command")]
     command: Option<CommandConfig>,
     #[serde(default)]
     http: Option<HttpConfig>,
@@ -152,11 +154,43 @@ impl Serialize for TaskSpec {
     }
 }
 
+/// A command as a task file takes it, too: a line for a shell, a list of a program and its arguments, or a map of fields.
+pub(crate) fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CommandConfig>, D::Error> {
+    struct Command;
+
+    impl<'de> Visitor<'de> for Command {
+        type Value = Option<CommandConfig>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a command: a text for a shell, a list of texts, or a map")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: Error>(self, line: &str) -> Result<Self::Value, E> {
+            Ok(Some(CommandConfig::of(Program::Shell(line.to_owned()))))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+            let argv = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+            Ok(Some(CommandConfig::of(Program::Argv(argv))))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            CommandConfig::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+    }
+
+    deserializer.deserialize_any(Command)
+}
+
 /// A handler inside a map: as in the task itself, a field that says what kind it is.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireHandler {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "command")]
     command: Option<CommandConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     http: Option<HttpConfig>,

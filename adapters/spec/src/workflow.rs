@@ -166,7 +166,7 @@ struct Wire {
     on_failure: OnFailure,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<When>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::wire::command")]
     command: Option<CommandConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     http: Option<HttpConfig>,

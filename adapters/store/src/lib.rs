@@ -13,6 +13,7 @@ use punctual_core::definition::TaskDefinition;
 
 mod accounts;
 mod audit;
+mod checkup;
 mod codec;
 mod codes;
 #[cfg(feature = "conformance")]

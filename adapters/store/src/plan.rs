@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::chains::{self, Call, ChainProblem, Edge};
 use punctual_core::definition::Chain;
 use punctual_core::ids::{TaskId, Version};
-use punctual_driver::ports::{Applied, AuditAction, Edited, Revision, TaskDocument, TaskEdit};
+use punctual_driver::ports::{Applied, Applying, AuditAction, Edited, Revision, TaskDocument, TaskEdit};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What an application has to write.
@@ -17,6 +17,12 @@ pub(crate) struct Plan {
     /// Unchanged ones that another source made.
     pub(crate) taken_over: Vec<TaskId>,
     unchanged: usize,
+    /// Of the source, not among the documents, and not to be removed.
+    left: Vec<Arc<str>>,
+    /// What another source has, and which.
+    taken: Vec<(Arc<str>, Arc<str>)>,
+    /// Nothing is to be taken over, and something would be.
+    is_held: bool,
     refused: Vec<ChainProblem>,
     /// How the source was.
     pub(crate) revision: Revision,
@@ -80,8 +86,17 @@ impl Ties {
 impl Plan {
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.refused.is_empty()
+        self.is_held
+            || !self.refused.is_empty()
             || self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty() && self.taken_over.is_empty()
+    }
+
+    /// Keeps what an application may not do from being done: what it would remove is left, what it would take holds all of it.
+    pub(crate) fn hold_to(&mut self, how: &Applying) {
+        if !how.remove {
+            self.left = std::mem::take(&mut self.removed).into_iter().map(|change| change.name).collect();
+        }
+        self.is_held = !how.take_over && !self.taken.is_empty();
     }
 
     /// Every name that has another meaning afterwards, and the tasks whose ends make it fire then.
@@ -140,21 +155,23 @@ impl Plan {
             changed: self.changed.into_iter().map(|change| change.name).collect(),
             unchanged: self.unchanged,
             removed: self.removed.into_iter().map(|change| change.name).collect(),
+            left: self.left,
+            taken: self.taken,
             refused: Vec::new(),
         }
     }
 }
 
 /// A task as it is stored, next to a document of its name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StoredTask {
     pub(crate) id: TaskId,
     pub(crate) version: Version,
     pub(crate) is_removed: bool,
     /// Whether its newest document is the one it is compared with.
     pub(crate) is_equal: bool,
-    /// Whether the source that applies made it.
-    pub(crate) is_own: bool,
+    /// The source that has it, where that is another one than the one that applies.
+    pub(crate) foreign: Option<Arc<str>>,
 }
 
 /// Makes a [`Plan`], one task after another.
@@ -180,13 +197,16 @@ impl<'a> Planner<'a> {
         let (chains, group) = (task.definition.chains.clone(), task.definition.group.clone());
         let calls = task.definition.called_tasks();
         let Some(stored) = stored else { return self.plan.created.push(Creation { name, document, chains, calls, group }) };
+        if let Some(source) = stored.foreign.as_ref().filter(|_| !stored.is_removed) {
+            self.plan.taken.push((name.clone(), source.clone()));
+        }
         if stored.is_removed || !stored.is_equal {
             let version = Version(stored.version.0 + 1);
             self.plan.changed.push(Change { task: stored.id, name, version, document: Some(document), chains, calls, group });
             return;
         }
         self.plan.unchanged += 1;
-        if !stored.is_own {
+        if stored.foreign.is_some() {
             self.plan.taken_over.push(stored.id);
         }
     }

@@ -13,8 +13,8 @@ use punctual_core::occurrence::Occurrence;
 use punctual_core::scheduler::Firings;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    Applied, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, Revision, TaskDay,
-    TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
+    Applied, Applying, ComingTask, InstanceCursor, InstanceFilter, InstancePage, InstanceQuery, InstanceView, PartitionView, Revision,
+    TaskDay, TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, VersionView,
 };
 
 use crate::model::data::{Data, Named};
@@ -32,7 +32,7 @@ pub(crate) enum Change<'a> {
 
 impl Data {
     /// Compares what `source` says with what is stored.
-    pub(crate) fn compare<'a>(&self, source: &str, documents: &'a [TaskDocument]) -> (Vec<Change<'a>>, Applied) {
+    pub(crate) fn compare<'a>(&self, source: &str, documents: &'a [TaskDocument], how: &Applying) -> (Vec<Change<'a>>, Applied) {
         let is_named = |name: &str| documents.iter().any(|task| &*task.definition.name == name);
         let mut gone: Vec<(TaskId, &Arc<str>)> = self
             .names
@@ -41,7 +41,11 @@ impl Data {
             .map(|(name, named)| (named.task, name))
             .collect();
         gone.sort_unstable();
-        self.compare_with(source, documents, gone.into_iter().map(|(_, name)| name.clone()).collect())
+        let gone: Vec<_> = gone.into_iter().map(|(_, name)| name.clone()).collect();
+        let (removed, left) = if how.remove { (gone, Vec::new()) } else { (Vec::new(), gone) };
+        let (changes, applied) = self.compare_with(source, documents, removed);
+        let left = if applied.refused.is_empty() { left } else { Vec::new() };
+        (changes, Applied { left, ..applied })
     }
 
     /// The same for one task, which was not refused.
@@ -62,6 +66,9 @@ impl Data {
                 created.push(Change::Version(task));
                 continue;
             };
+            if !named.removed && &*named.source != source {
+                applied.taken.push((name.clone(), named.source.clone()));
+            }
             let newest = self.versions[&(named.task, named.version)].document.as_ref();
             if newest != Some(&task.document) {
                 applied.changed.push(name.clone());

@@ -11,7 +11,7 @@ use punctual_core::instance::Part;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, Beat, Edited, InstanceAction, LeaseAnswer, Rerunning, Standing, Submitted, TaskDocument, TaskEdit,
+    Actor, Applied, Applying, Beat, Edited, InstanceAction, LeaseAnswer, Rerunning, Standing, Submitted, TaskDocument, TaskEdit,
 };
 
 use crate::history::{Recorder, What, Who};
@@ -288,13 +288,14 @@ impl Database {
     }
 
     /// Makes the tasks of `source` be these documents, or only says what that would change.
-    pub fn apply(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, documents: &[TaskDocument], dry_run: bool) -> Applied {
-        let (changes, applied) = self.data.compare(source, documents);
-        if dry_run || !applied.refused.is_empty() {
-            return applied;
+    /// Also says whether it was carried out.
+    pub fn apply(&mut self, at: u64, source: &Arc<str>, by: &Arc<str>, documents: &[TaskDocument], how: &Applying) -> (Applied, bool) {
+        let (changes, applied) = self.data.compare(source, documents, how);
+        if how.dry_run || !applied.refused.is_empty() || (!how.take_over && !applied.taken.is_empty()) {
+            return (applied, false);
         }
         self.carry_out(at, source, by, changes);
-        applied
+        (applied, true)
     }
 
     /// Makes, changes or removes one task.

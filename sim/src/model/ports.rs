@@ -16,10 +16,10 @@ use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    Actor, Applied, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
-    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
-    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, Applying, AuditAction, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired,
+    InboxPage, InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, OCCURRENCES_LOOKED_AT,
+    PartitionView, PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay,
+    TaskDocument, TaskEdit, TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 
 use crate::model::data::{Member, StoredVersion};
@@ -198,7 +198,8 @@ impl Catalog for ModelStore {
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
         Ok(self.at(now, |database, at| {
-            let applied = database.apply(at, &source, &by.by, &documents, dry_run);
+            let how = Applying { remove: true, take_over: true, dry_run, expected: None };
+            let (applied, _) = database.apply(at, &source, &by.by, &documents, &how);
             if !dry_run {
                 put_applied_on_record(database, at, &by, &source, &applied);
             }
@@ -209,17 +210,22 @@ impl Catalog for ModelStore {
     async fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> Result<Result<Applied, Revision>, StoreError> {
         let (is, _) = self.with(|database, _| database.data().revision(&source));
-        if expected.is_some_and(|expected| expected != is) {
+        if how.expected.is_some_and(|expected| expected != is) {
             return Ok(Err(is));
         }
-        self.apply(source, by, documents, dry_run, now).await.map(Ok)
+        Ok(Ok(self.at(now, |database, at| {
+            let (applied, is_written) = database.apply(at, &source, &by.by, &documents, &how);
+            if is_written {
+                put_applied_on_record(database, at, &by, &source, &applied);
+            }
+            applied
+        })))
     }
 
     async fn revision(&self, source: Arc<str>) -> Result<(Revision, u64), StoreError> {
@@ -433,6 +439,14 @@ impl Catalog for ModelStore {
 
     async fn occurrences(&self, task: Arc<str>, limit: usize) -> Result<Vec<Occurrence>, StoreError> {
         Ok(self.with(|database, _| database.data().occurrences_of(&task, limit)))
+    }
+
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        let mut found = self.with(|database, _| database.data().occurrences_of(&task, usize::MAX));
+        found.retain(|occurrence| occurrence.first < until);
+        found.truncate(OCCURRENCES_LOOKED_AT);
+        found.retain(|occurrence| occurrence.last >= from);
+        Ok(found)
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

@@ -98,6 +98,13 @@ pub(crate) enum ApiError {
         "the task {task:?} belongs to the source {source_name:?}, whose next application would undo the edit; edit it there, or add `take_over=true`"
     )]
     OwnedBy { task: String, source_name: Arc<str> },
+    #[error("{}", describe_taken(.taken))]
+    TakesOver { taken: Vec<(Arc<str>, Arc<str>)> },
+    #[error(
+        "this would remove tasks of the source whose groups you may not edit; leave out what removes (`remove`, or --remove), or name a source of your own \
+         (--source)"
+    )]
+    RemovesOthers,
     #[error("the source is not as If-Match says: somebody has changed a task of it; read it again, and decide anew")]
     SourceChanged,
     #[error("the same call is under way under this idempotency key; ask again in a moment")]
@@ -150,6 +157,8 @@ pub(crate) enum ApiError {
     Store(#[from] StoreError),
 }
 
+/// Most tasks of other sources that are named at once.
+const TAKEN_TOLD_MAX: usize = 20;
 /// Most problems of chains that are told at once.
 const CHAINS_TOLD_MAX: usize = 20;
 /// Most bytes of one of them: a ring may have any length.
@@ -224,7 +233,8 @@ impl ApiError {
             ApiError::Handed { .. } => "PUN-154",
             ApiError::OlderSchema { .. } => "PUN-343",
             ApiError::Unexpected { .. } | ApiError::SourceChanged => "PUN-440",
-            ApiError::OwnedBy { .. } => "PUN-441",
+            ApiError::OwnedBy { .. } | ApiError::TakesOver { .. } => "PUN-441",
+            ApiError::RemovesOthers => "PUN-450",
             ApiError::UnderWay => "PUN-442",
             ApiError::TooManyListeners { .. } => "PUN-443",
             ApiError::NoSuchVersion { .. } => "PUN-444",
@@ -286,7 +296,8 @@ impl ApiError {
             | ApiError::NoSuchVersion { .. }
             | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
             ApiError::Unexpected { .. } | ApiError::SourceChanged => StatusCode::PRECONDITION_FAILED,
-            ApiError::OwnedBy { .. } | ApiError::UnderWay => StatusCode::CONFLICT,
+            ApiError::OwnedBy { .. } | ApiError::TakesOver { .. } | ApiError::UnderWay => StatusCode::CONFLICT,
+            ApiError::RemovesOthers => StatusCode::FORBIDDEN,
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ApiError::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -309,6 +320,17 @@ impl ApiError {
             ApiError::Store(_) | ApiError::Trouble { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
+}
+
+/// Which tasks belong to others, and what to do about it.
+fn describe_taken(taken: &[(Arc<str>, Arc<str>)]) -> String {
+    let mut named: Vec<String> = taken.iter().take(TAKEN_TOLD_MAX).map(|(name, source)| format!("{name:?} (source {source:?})")).collect();
+    if taken.len() > TAKEN_TOLD_MAX {
+        named.push(format!("and {} more", taken.len() - TAKEN_TOLD_MAX));
+    }
+    let (tasks, belong) =
+        if taken.len() == 1 { ("the task", "belongs to another source") } else { ("the tasks", "belong to other sources") };
+    format!("{tasks} {} {belong}: edit there, or take them over (`take_over`, or --take-over); nothing was changed", named.join(", "))
 }
 
 fn describe_version(is: Option<Version>) -> String {

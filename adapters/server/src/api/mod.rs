@@ -7,9 +7,11 @@ mod audit;
 mod backfills;
 mod cluster;
 mod dead_letters;
+pub(crate) mod doctor;
 mod edits;
 mod error;
 mod events;
+mod explain;
 pub(crate) mod extract;
 pub(crate) mod failures;
 mod fires;
@@ -206,6 +208,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
         )
         .api(
             Method::GET,
+            "/api/v1/doctor",
+            Everywhere(Viewer),
+            get_with(doctor::checkup::<S, C>, named("getCheckup", "What is wrong with the store or the cluster")),
+        )
+        .api(
+            Method::GET,
             "/api/v1/workers",
             Everywhere(Viewer),
             get_with(cluster::workers::<S, C>, named("listWorkers", "The workers of this replica, and their load")),
@@ -232,7 +240,7 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Method::PUT,
             "/api/v1/sources/{source}",
             Somewhere(Editor),
-            put_with(sources::apply::<S, C>, named("putSource", "All tasks of one source, as they are from now on"))
+            put_with(sources::apply::<S, C>, named("putSource", "Makes and changes tasks of one source"))
                 .layer(DefaultBodyLimit::max(sources::BODY_BYTES_MAX)),
         )
         .api(Method::GET, "/api/v1/tasks", Somewhere(Viewer), get_with(tasks::list::<S, C>, named("listTasks", "Tasks, by name")))
@@ -289,6 +297,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/tasks/{name}/occurrences",
             Task(Viewer),
             get_with(tasks::occurrences::<S, C>, named("listOccurrences", "Fire times that were not fired, newest first")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/tasks/{name}/explain",
+            Task(Viewer),
+            get_with(explain::task::<S, C>, named("explainTask", "Why a task fired at a time, or did not")),
         )
         .api(
             Method::GET,
@@ -410,6 +424,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/instances/{id}",
             Instance(Viewer),
             get_with(instances::detail::<S, C>, named("getInstance", "An instance with its whole story")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/instances/{id}/explain",
+            Instance(Viewer),
+            get_with(explain::instance::<S, C>, named("explainInstance", "Why an instance is where it is")),
         )
         .api(
             Method::GET,

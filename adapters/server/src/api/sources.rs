@@ -1,4 +1,4 @@
-//! All tasks of one source, as they are from now on.
+//! The tasks of one source: made and changed, and removed and taken over where that is asked for.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use aide::operation::add_parameters;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::{header, request};
-use punctual_driver::ports::{Actor, Applied, Catalog, Clock, Revision, TaskDocument};
+use punctual_driver::ports::{Actor, Applied, Applying, Catalog, Clock, Revision, TaskDocument};
 use punctual_spec::spec::TaskSpec;
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use super::handed::check_handed;
 use super::openapi::{Tagged, header_parameter};
 use super::reruns::Reason;
 use super::rules::{group_of, may_on_task};
+use super::sight::Sight;
 use super::{Api, ApiError, BY_CHARACTERS_MAX, veil};
 use crate::identity::{Identity, Role};
 
@@ -31,9 +32,15 @@ const PROBLEMS_MAX: usize = 20;
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
-    /// The documents of its tasks. A task of this source that is not among them is removed.
+    /// The documents of its tasks.
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     documents: Vec<Box<RawValue>>,
+    /// Also removes the tasks of this source that are not among the documents; else they are left as they are.
+    #[serde(default)]
+    remove: bool,
+    /// Also takes over tasks that another source has, such as the API or the console; else the call is refused where there are any.
+    #[serde(default)]
+    take_over: bool,
     /// Only say what would be done.
     #[serde(default)]
     dry_run: bool,
@@ -52,6 +59,17 @@ pub(crate) struct AppliedShown {
     changed: Vec<String>,
     unchanged: usize,
     removed: Vec<String>,
+    /// Tasks of the source that are not among the documents, and are left.
+    left: Vec<String>,
+    /// Tasks that another source had, or has where they may not be taken over.
+    taken: Vec<TakenShown>,
+}
+
+/// A task that another source had.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TakenShown {
+    name: String,
+    source: String,
 }
 
 /// A source, and how it is.
@@ -126,27 +144,35 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         return Err(ApiError::BadRequest { field: "documents", problem: format!("{}{more}", problems.join("; ")) });
     }
     let source: Arc<str> = Arc::from(source);
-    if !identity.may(Role::Editor, None) {
-        may_apply(&api, &identity, &source, &documents).await?;
-    }
-    check_handed(&api, &documents).await?;
-    let own: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
     let expected = match expected {
         IfRevision::Any => None,
         IfRevision::Exactly(revision) => Some(revision),
         IfRevision::Unknown => return Err(ApiError::SourceChanged),
     };
-    let applied = api.store.apply_to(source, expected, actor, documents, asked.dry_run, api.clock.now().wall).await?;
-    let applied = applied.map_err(|_| ApiError::SourceChanged)?;
-    let Applied { created, changed, unchanged, removed, refused } = applied;
+    let how = Applying { expected, remove: asked.remove, take_over: asked.take_over, dry_run: asked.dry_run };
+    if !identity.may(Role::Editor, None) {
+        may_apply(&api, &identity, &source, how, &documents).await?;
+    }
+    check_handed(&api, &documents).await?;
+    let own: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
+    let applied = api.store.apply_to(source, how, actor, documents, api.clock.now().wall).await?;
+    let Applied { created, changed, unchanged, removed, left, taken, refused } = applied.map_err(|_| ApiError::SourceChanged)?;
     if !refused.is_empty() {
         return Err(ApiError::Chains(veil::chains(&api, &identity, &own, refused).await?));
     }
+    if !taken.is_empty() && !how.take_over && !how.dry_run {
+        return Err(ApiError::TakesOver { taken });
+    }
+    // What is left may be of groups that they don't see.
+    let sight = Sight::new(&api, &identity, Role::Viewer);
+    let left = if sight.is_whole() { left } else { Vec::new() };
     if !asked.dry_run {
         api.signal();
     }
     let names = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
-    Ok(Json(AppliedShown { created: names(&created), changed: names(&changed), unchanged, removed: names(&removed) }))
+    let taken = taken.iter().map(|(name, source)| TakenShown { name: name.to_string(), source: source.to_string() }).collect();
+    let (created, changed, removed) = (names(&created), names(&changed), names(&removed));
+    Ok(Json(AppliedShown { created, changed, unchanged, removed, left: names(&left), taken }))
 }
 
 /// Refuses an application that changes, makes or removes what somebody may not edit.
@@ -154,12 +180,23 @@ async fn may_apply<S: Catalog, C: Clock>(
     api: &Api<S, C>,
     identity: &Identity,
     source: &Arc<str>,
+    how: Applying,
     documents: &[TaskDocument],
 ) -> Result<(), ApiError> {
     // Of what they may not make nothing else is said.
     documents.iter().try_for_each(|document| may_make(identity, document))?;
-    let planned = api.store.apply(source.clone(), Actor::default(), documents.to_vec(), true, api.clock.now().wall).await?;
-    may_edit(api, identity, documents, &planned.removed).await
+    if how.remove {
+        let how = Applying { dry_run: true, ..how };
+        let planned = api.store.apply_to(source.clone(), how, Actor::default(), documents.to_vec(), api.clock.now().wall).await?;
+        for name in planned.map_err(|_| ApiError::SourceChanged)?.removed {
+            if let Some(group) = group_of(api, &name).await?
+                && !identity.may(Role::Editor, group.as_deref())
+            {
+                return Err(ApiError::RemovesOthers);
+            }
+        }
+    }
+    may_edit(api, identity, documents, &[]).await
 }
 
 fn may_make(identity: &Identity, document: &TaskDocument) -> Result<(), ApiError> {

@@ -58,6 +58,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/api/v1/tasks/{name}", A(Role::Viewer)),
     ("GET", "/api/v1/sources/{source}", A(Role::Viewer)),
     ("GET", "/api/v1/workers", A(Role::Viewer)),
+    ("GET", "/api/v1/doctor", A(Role::Viewer)),
     ("GET", "/api/v1/events", A(Role::Viewer)),
     ("GET", "/api/v1/coming", A(Role::Viewer)),
     ("GET", "/api/v1/tasks/{name}/versions", A(Role::Viewer)),
@@ -76,6 +77,8 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/api/v1/instances", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}/logs", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}/explain", A(Role::Viewer)),
+    ("GET", "/api/v1/tasks/{name}/explain", A(Role::Viewer)),
     ("POST", "/api/v1/tasks/{name}/backfills", A(Role::Operator)),
     ("POST", "/api/v1/backfills/{id}/cancel", A(Role::Operator)),
     ("POST", "/api/v1/tasks/{name}/trigger", A(Role::Operator)),
@@ -363,13 +366,27 @@ fn an_editor_of_a_group_edits_its_tasks_only() {
             ("a task without a group", "mine", vec![task("other", None, None)], "PUN-406"),
             ("out of the group", "mine", vec![task("new", Some("b"), None)], "PUN-406"),
             ("somebody else's into the group", "mine", vec![task("new", Some("a"), None), task("in-b", Some("a"), None)], "PUN-445"),
-            ("what is removed", "file", vec![task("in-a", Some("a"), None)], "PUN-445"),
         ] {
             let (status, answer) = apply(source, documents).await;
             assert_eq!((status, &answer["code"]), (403, &json!(code)), "{what}: {answer}");
             let said = answer["detail"].to_string();
             assert!(code != "PUN-445" || !["in-b", "in-none", "\"b\""].iter().any(|name| said.contains(name)), "{what}: {said}");
         }
+        // A file of the group alone is no removal of what others have in the same source, unless that is asked for.
+        let (status, answer) = apply("file", vec![task("in-a", Some("a"), None)]).await;
+        assert_eq!(
+            (status, &answer["left"], &answer["changed"]),
+            (200, &json!([]), &json!(["in-a"])),
+            "of others nothing is told: {answer}"
+        );
+        let removing = json!({ "documents": [task("in-a", Some("a"), None)], "remove": true });
+        let (status, answer) = world.ask("PUT", "/api/v1/sources/file", Some(&ed), &removing).await;
+        assert_eq!((status.as_u16(), &answer["code"]), (403, &json!("PUN-450")), "{answer}");
+        assert!(!answer["detail"].as_str().unwrap().contains("in-"), "{answer}");
+        let removing = json!({ "documents": [], "remove": true });
+        let (_, answer) = world.ask("PUT", "/api/v1/sources/mine", Some(&ed), &removing).await;
+        assert_eq!(answer["removed"], json!(["new"]), "their own: {answer}");
+        assert_eq!(apply("mine", vec![task("new", Some("a"), None)]).await.0, 200);
         let (status, answer) = apply("mine", vec![task("new", Some("a"), Some("in-b"))]).await;
         assert_eq!((status, &answer["code"]), (404, &json!("PUN-303")), "it would tell of a task that they don't see: {answer}");
         let (status, _) = apply("mine", vec![task("new", Some("a"), Some("in-a"))]).await;

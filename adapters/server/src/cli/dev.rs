@@ -209,7 +209,7 @@ fn marker(db: &std::path::Path) -> String {
 }
 
 fn describe(applied: &Applied) -> String {
-    let Applied { created, changed, unchanged, removed, refused: _ } = applied;
+    let Applied { created, changed, unchanged, removed, .. } = applied;
     let mut text = format!("Tasks: {} new, {} changed, {unchanged} unchanged, {} removed", created.len(), changed.len(), removed.len());
     for (label, names) in [("new", created), ("changed", changed), ("removed", removed)] {
         if !names.is_empty() && names.len() <= 20 {

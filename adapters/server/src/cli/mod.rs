@@ -5,12 +5,20 @@
 
 mod accounts;
 mod apply;
+pub(crate) mod ask;
 mod backfill;
 mod bench;
 pub(crate) mod client;
 mod context;
 mod cron;
+mod describe;
 mod dev;
+mod doctor;
+mod explain;
+mod export;
+mod files;
+mod get;
+mod help;
 mod import;
 mod internal;
 mod migrate;
@@ -23,14 +31,16 @@ mod rehearse;
 mod remote;
 mod schema;
 mod server;
+mod shell;
 mod status;
 mod validate;
+mod versions;
 mod worker;
 
 pub(crate) use cron::offset;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use output::Output;
 use tokio::sync::mpsc;
 
@@ -94,16 +104,32 @@ commands! {
     Migrate(migrate::MigrateArgs),
     /// Show replicas, partitions and what waits.
     Status(status::StatusArgs),
-    /// Hand a task file over to a running Punctual.
+    /// Hand task files over to a running Punctual: tasks are made and changed; others are left, unless --remove says otherwise.
     Apply(apply::Args),
-    /// List the tasks of the running Punctual, or show one.
+    /// Show what task files would change, line by line. Exit codes as of `diff`: 0 nothing, 1 something, 2 it can't be told.
+    Diff(apply::DiffArgs),
+    /// Print tasks as a task file, which `punctual apply` takes back.
+    Export(export::ExportArgs),
+    /// List tasks, instances, workers, replicas, dead letters, backfills, versions, pauses, fire times to come, the audit.
+    #[command(subcommand_required = true, arg_required_else_help = true)]
+    Get(get::GetArgs),
+    /// Show all about a task or an instance.
+    Describe(describe::DescribeArgs),
+    /// List the tasks of the running Punctual, or show one. Short for `get tasks` and `describe TASK`.
+    #[command(hide = true)]
     Tasks(remote::TasksArgs),
-    /// List instances, newest first.
+    /// List instances, newest first. Short for `get instances`.
+    #[command(hide = true)]
     Instances(remote::InstancesArgs),
-    /// Show the whole story of an instance.
+    /// Show the whole story of an instance. Short for `describe ID`.
+    #[command(hide = true)]
     Instance(remote::InstanceArgs),
     /// Show what the attempts of an instance wrote.
     Logs(remote::LogsArgs),
+    /// Say in plain words why an instance is where it is, or why a task fired at a time or did not.
+    Explain(explain::ExplainArgs),
+    /// Check the store's own consistency and the cluster's health, and say what to do about what is wrong.
+    Doctor(doctor::DoctorArgs),
     /// Fire a task now, or after its delay.
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.
@@ -131,7 +157,8 @@ commands! {
     /// List dead letters, run them again, or discard them.
     #[command(subcommand_required = true, arg_required_else_help = true)]
     DeadLetters(operator::DeadLettersArgs),
-    /// Show what people have done, newest first.
+    /// Show what people have done, newest first. Short for `get audit`.
+    #[command(hide = true)]
     Audit(operator::AuditArgs),
     /// Add users, say what they may do, and set passwords.
     #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -152,13 +179,17 @@ commands! {
     Import(import::Args),
     /// Print the JSON Schema of task files.
     Schema(schema::Args),
+    /// Print a shell's completions: `punctual completions bash > /etc/bash_completion.d/punctual`.
+    Completions(shell::CompletionsArgs),
+    /// Write man pages, one for each command.
+    Man(shell::ManArgs),
     /// Measure scheduler, worker and SQLite on this machine with a no-op handler.
     Bench(bench::BenchArgs),
 }
 
 /// Punctual: a distributed task scheduler.
 #[derive(Parser)]
-#[command(name = "punctual", version, about, arg_required_else_help = true)]
+#[command(name = "punctual", version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done; 1 something was found or failed; 2 wrong usage, or input that was refused.")]
 struct Cli {
     #[command(subcommand)]
@@ -230,7 +261,8 @@ fn host_name() -> String {
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = help::grouped(Cli::command()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; a closed pipe is nobody's fault.

@@ -5,6 +5,7 @@ use punctual_core::text::cut_to_width;
 use serde_json::{Value, json};
 
 use super::Exit;
+use super::ask::when;
 use super::client::{ApiArgs, Client};
 use super::nodes::NodeArgs;
 use super::output::Output;
@@ -267,7 +268,7 @@ impl DeadLettersArgs {
 }
 
 #[derive(clap::Args, Debug)]
-struct ListArgs {
+pub(super) struct ListArgs {
     /// Of this task only
     #[arg(long)]
     task: Option<String>,
@@ -293,7 +294,8 @@ impl ListArgs {
         let mut shown = table(["INSTANCE", "TASK", "FIRE TIME", "ENDED", "CAUSE", "ATTEMPT", "DETAIL"]);
         for letter in page["dead_letters"].as_array().into_iter().flatten() {
             let fields = ["id", "task", "fire_time", "ended_at", "cause", "attempt", "detail"];
-            shown.add_row(fields.map(|field| cut_to_width(&text(&letter[field]), 60)));
+            let at = |field: &str| if matches!(field, "fire_time" | "ended_at") { when(&letter[field]) } else { text(&letter[field]) };
+            shown.add_row(fields.map(|field| cut_to_width(&at(field), 60)));
         }
         let next = page["next"].as_str().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
         Ok(format!("{shown}{next}"))
@@ -421,7 +423,8 @@ impl AuditArgs {
         let mut shown = table(["AT", "BY", "ACTION", "TASK", "INSTANCE", "SUBJECT", "REASON", "FROM"]);
         for entry in page["audit"].as_array().into_iter().flatten() {
             let fields = ["at", "by", "action", "task", "instance", "subject", "reason", "from"];
-            shown.add_row(fields.map(|field| cut_to_width(&text(&entry[field]), 60)));
+            let at = |field: &str| if field == "at" { when(&entry[field]) } else { text(&entry[field]) };
+            shown.add_row(fields.map(|field| cut_to_width(&at(field), 60)));
         }
         let next = page["next"].as_u64().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
         Ok(format!("{shown}{next}"))

@@ -6,6 +6,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::Exit;
+use super::ask::when;
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 
@@ -22,7 +23,25 @@ pub(crate) struct InstancesArgs {
     /// Of this task only
     #[arg(long)]
     task: Option<String>,
-    /// In this state only: waiting, created, dispatched, running, retrying, succeeded, failed, timed_out, dead_lettered, cancelled, skipped
+    /// Of tasks of this group only
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// With an attempt on this worker only
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+    /// That came about so only: schedule, catch_up, manual, chain, rerun, backfill
+    #[arg(long)]
+    origin: Option<String>,
+    /// With this idempotency key only
+    #[arg(long)]
+    key: Option<String>,
+    /// With a fire time from this instant on only
+    #[arg(long, value_name = "INSTANT")]
+    fired_after: Option<String>,
+    /// With a fire time before this instant only
+    #[arg(long, value_name = "INSTANT")]
+    fired_before: Option<String>,
+    /// In this state only, or in one of several with commas between them: waiting, created, dispatched, running, retrying, succeeded, failed, timed_out, dead_lettered, cancelled, skipped
     #[arg(long)]
     state: Option<String>,
     /// Also shards and nodes of workflows, not only whole firings
@@ -41,9 +60,9 @@ pub(crate) struct InstancesArgs {
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstanceArgs {
     /// The instance's id, such as 43-17
-    id: String,
+    pub(super) id: String,
     #[command(flatten)]
-    api: ApiArgs,
+    pub(super) api: ApiArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -131,7 +150,7 @@ impl TasksArgs {
         let mut table = table(["TASK", "VERSION", "TRIGGER", "NEXT FIRE"]);
         for task in &tasks {
             let is_paused = task["paused"].as_array().is_some_and(|paused| !paused.is_empty());
-            let next = if is_paused { "paused".to_owned() } else { text(&task["next_fire"]) };
+            let next = if is_paused { "paused".to_owned() } else { when(&task["next_fire"]) };
             table.add_row([text(&task["name"]), text(&task["version"]), trigger(&task["definition"]), next]);
         }
         Ok(table.to_string())
@@ -158,16 +177,17 @@ impl TasksArgs {
         }
         for occurrence in task["occurrences"].as_array().into_iter().flatten() {
             let times = match occurrence["count"].as_u64() {
-                Some(1) => text(&occurrence["first"]),
+                Some(1) => when(&occurrence["first"]),
                 _ => format!(
                     "{} fire times from {} to {}",
                     text(&occurrence["count"]),
-                    text(&occurrence["first"]),
-                    text(&occurrence["last"])
+                    when(&occurrence["first"]),
+                    when(&occurrence["last"])
                 ),
             };
             shown += &format!("not fired  {times}: {}\n", text(&occurrence["outcome"]));
         }
+        shown += &format!("\n{}", super::versions::listed(&task));
         Ok(shown.trim_end().to_owned())
     }
 }
@@ -176,27 +196,43 @@ impl InstancesArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let mut query = vec![("limit", self.limit.to_string()), ("parts", self.parts.to_string())];
-        let filters = [("task", &self.task), ("state", &self.state), ("before", &self.before)];
+        let filters = [
+            ("task", &self.task),
+            ("group", &self.group),
+            ("worker", &self.worker),
+            ("origin", &self.origin),
+            ("key", &self.key),
+            ("fired_after", &self.fired_after),
+            ("fired_before", &self.fired_before),
+            ("state", &self.state),
+            ("before", &self.before),
+        ];
         query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
         let page = client.get(&["instances"], &query).await?;
         if self.api.json {
             return Ok(pretty(&page));
         }
-        Ok(instances(page["instances"].as_array().map(Vec::as_slice).unwrap_or_default()))
+        let next = page["next"].as_str().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
+        Ok(instances(page["instances"].as_array().map(Vec::as_slice).unwrap_or_default()) + &next)
     }
 }
 
-/// Instances as a table. Only where some are shards, or divided into some, there is a column for that.
-fn instances(instances: &[Value]) -> String {
+/// Instances as a table. Only where some are shards, or divided into some, there is a column for that; and for runs where one is not the first.
+pub(super) fn instances(instances: &[Value]) -> String {
     let parts: Vec<String> = instances.iter().map(|instance| part(instance).unwrap_or_default()).collect();
     let has_parts = parts.iter().any(|part| !part.is_empty());
-    let header = ["INSTANCE", "TASK", "SHARD", "FIRE TIME", "STATE", "ATTEMPT", "CODE", "DETAIL"];
-    let is_shown = |column: &&&str| has_parts || **column != "SHARD";
+    let has_runs = instances.iter().any(|instance| instance["run"].as_u64().is_some_and(|run| run > 1));
+    let header = ["INSTANCE", "TASK", "SHARD", "FIRE TIME", "RUN", "STATE", "ATTEMPT", "CODE", "DETAIL"];
+    let is_shown = |column: &&&str| (has_parts || **column != "SHARD") && (has_runs || **column != "RUN");
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.iter().filter(is_shown));
     for (instance, part) in instances.iter().zip(&parts) {
         let fields = ["id", "task", "fire_time", "state", "attempt", "code", "detail"];
         let mut row = fields.map(|field| cut(&text(&instance[field]))).to_vec();
+        row[2] = when(&instance["fire_time"]);
+        if has_runs {
+            row.insert(3, text(&instance["run"]));
+        }
         if has_parts {
             row.insert(2, cut(part));
         }
@@ -382,7 +418,12 @@ impl TriggerArgs {
             return Ok(pretty(&accepted));
         }
         Ok(match accepted["instance"]["id"].as_str() {
-            Some(id) => format!("{id}  {}  {}", text(&accepted["instance"]["task"]), text(&accepted["instance"]["state"])),
+            Some(id) => {
+                let (task, state) = (text(&accepted["instance"]["task"]), text(&accepted["instance"]["state"]));
+                format!(
+                    "{id}  {task}  {state}\nfollow it with `punctual logs {id} --follow`; `punctual explain {id}` says what it waits for"
+                )
+            }
             None => "accepted, and not taken up yet; see `punctual instances`".to_owned(),
         })
     }
@@ -395,6 +436,11 @@ impl CancelArgs {
         if let Some(key) = &self.key {
             let answer = client.delete(&["tasks", &self.id, "triggers", key], &body).await?;
             return changed(&answer, "cancelled", self.api.json);
+        }
+        if self.id.parse::<punctual_core::ids::InstanceId>().is_err() {
+            let problem = "is no instance's id, such as 43-17; to cancel what was triggered under a key, say the task's name and --key KEY, and `punctual get \
+                           instances --task NAME` lists its instances";
+            return Err(ClientError::Unfit { field: "ID", problem });
         }
         let answer = client.post(&["instances", &self.id, "cancel"], None, &body).await?;
         ended(&self.id, &answer, self.api.json, "cancelled", "was asked to end")
@@ -425,7 +471,7 @@ pub(super) fn paused_line(pause: &Value) -> String {
         return format!(
             "drained    {}, since {} by {}{}",
             text(&pause["worker"]),
-            text(&pause["since"]),
+            when(&pause["since"]),
             text(&pause["by"]),
             reason(pause)
         );
@@ -435,7 +481,7 @@ pub(super) fn paused_line(pause: &Value) -> String {
         (None, Some(_)) => format!("group {}", text(&pause["group"])),
         (None, None) => "everything".to_owned(),
     };
-    format!("paused     {what}, since {} by {}{}", text(&pause["since"]), text(&pause["by"]), reason(pause))
+    format!("paused     {what}, since {} by {}{}", when(&pause["since"]), text(&pause["by"]), reason(pause))
 }
 
 /// Why, behind a colon, where somebody said why.
@@ -522,7 +568,7 @@ pub(super) fn text(value: &Value) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-fn trigger(definition: &Value) -> String {
+pub(super) fn trigger(definition: &Value) -> String {
     match &definition["trigger"] {
         Value::Object(trigger) => {
             let parts = trigger.iter().map(|(name, value)| format!("{name} {}", text(value)));

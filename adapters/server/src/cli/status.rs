@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Exit;
+use super::ask::when;
 use super::client::{ApiArgs, Client};
 use super::output::Output;
 use super::remote::{self, pretty, table, text};
@@ -39,7 +40,8 @@ impl StatusArgs {
         }
         let mut replicas = table(["REPLICA", "ADDRESS", "PARTITIONS", "SINCE", "ALIVE UNTIL"]);
         for replica in rows("replicas") {
-            replicas.add_row(["id", "address", "partitions", "since", "expires_at"].map(|field| text(&replica[field])));
+            let [id, address, partitions] = ["id", "address", "partitions"].map(|field| text(&replica[field]));
+            replicas.add_row([id, address, partitions, when(&replica["since"]), when(&replica["expires_at"])]);
         }
         let mut workers = table(["WORKER", "SLOTS", "HELD", "STATE", "VERSION", "HANDLERS", "TAGS"]);
         for worker in rows("workers") {

@@ -322,6 +322,8 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
     }
     let mut body = reason(fields);
     body["documents"] = json!([serde_json::from_str::<Value>(&spec.to_json()).unwrap_or_default()]);
+    // Whose it is was looked at above, and asked for where it is another's.
+    body["take_over"] = json!(source.is_some());
     let own = source_of(&spec.name);
     match console.call(Call { viewer, method: Method::PUT, path: &["sources", &own], body, key: None }).await {
         Ok(answer) => {
@@ -361,6 +363,7 @@ async fn do_remove<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, fo
     }
     let mut body = reason(fields);
     body["documents"] = json!([]);
+    body["remove"] = json!(true);
     console.call(Call { viewer, method: Method::PUT, path: &["sources", &source_of(name)], body, key: None }).await?;
     Ok(viewer.go("/tasks", true, &w.done_removed.replace("{}", name)))
 }

@@ -1,6 +1,7 @@
 //! The built binary: whole outputs and exit codes.
 
 mod cron;
+mod help;
 mod import;
 mod rehearse;
 mod validate;

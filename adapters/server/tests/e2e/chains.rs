@@ -89,7 +89,7 @@ fn tasks_that_cannot_follow_one_another_are_refused_with_the_reason() {
     let dev = folder.dev();
     let apply = |source: &str, file: &str| {
         folder.write("other.yaml", file);
-        dev.cli(&["apply", folder.path("other.yaml").to_str().unwrap(), "--source", source])
+        dev.cli(&["apply", folder.path("other.yaml").to_str().unwrap(), "--source", source, "--remove"])
     };
     assert_eq!(apply("one", "tasks:\n  - {name: b, after: a, command: x}\n").code, Some(0));
     for (source, file, code, names) in [

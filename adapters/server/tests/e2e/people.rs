@@ -190,7 +190,7 @@ fn a_payload_is_what_its_schema_says_and_of_its_version() {
     assert_eq!(trigger(json!({})).1["code"], "PUN-342");
     assert_eq!(trigger(json!({ "payload": { "id": 7 }, "task_version": 2 })).1["code"], "PUN-444");
     folder.write("tasks.yaml", &FILE.replace("required: [id]", "required: [id, to]"));
-    let applied = dev.cli(&["apply", "--source", "dev", folder.path("tasks.yaml").to_str().unwrap()]);
+    let applied = dev.cli(&["apply", "--source", "dev", "--take-over", folder.path("tasks.yaml").to_str().unwrap()]);
     assert_eq!(applied.code, Some(0), "{}", applied.stderr);
     let (status, older) = trigger(json!({ "payload": { "id": 7 }, "task_version": 1 }));
     assert_eq!((status, &older["code"]), (409, &json!("PUN-343")), "{older}");

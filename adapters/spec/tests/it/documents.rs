@@ -300,3 +300,23 @@ fn the_schema_of_a_stored_payload_is_not_made_for_each_read() {
     let findings = TaskSpec::from_json(document).unwrap().to_definition(&zones).unwrap_err();
     assert_eq!(findings[0].code, Code::PayloadSchema);
 }
+
+/// Documents that people send may be as short as in a task file.
+#[test]
+fn a_command_may_be_a_text_or_a_list() {
+    let read = |command: &str| {
+        let node = format!(r#"{{"name":"n","command":{command}}}"#);
+        let spec = TaskSpec::from_json(&format!(r#"{{"name":"a","trigger":"manual","command":{command}}}"#)).map(|spec| spec.to_json());
+        let flow = TaskSpec::from_json(&format!(r#"{{"name":"a","trigger":"manual","nodes":[{node}]}}"#)).map(|spec| spec.to_json());
+        (spec.map_err(|finding| finding.to_string()), flow.map_err(|finding| finding.to_string()))
+    };
+    for (short, long) in [("\"x | y\"", "{\"shell\":\"x | y\"}"), ("[\"x\", \"y\"]", "{\"argv\":[\"x\",\"y\"]}")] {
+        let (task, flow) = read(short);
+        assert_eq!((task, flow), read(long), "{short}");
+        assert!(read(short).0.unwrap().contains(long), "{short}");
+    }
+    for bad in ["1", "true", "[1]", "{}", "{\"shell\":\"x\",\"argv\":[\"x\"]}", "{\"shell\":\"x\",\"more\":1}"] {
+        let (task, flow) = read(bad);
+        assert!(task.is_err() && flow.is_err(), "{bad}: {task:?} {flow:?}");
+    }
+}

@@ -10,7 +10,7 @@ use punctual_core::inbox::{Request, ordinal_of};
 use punctual_core::instance::{InstanceRow, Origin, State};
 use punctual_core::occurrence::{Occurrence, Outcome};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Catalog, InstanceCursor, InstanceFilter, Store, Submitted, TaskDocument};
+use punctual_driver::ports::{Applying, Catalog, InstanceCursor, InstanceFilter, Store, Submitted, TaskDocument};
 
 use super::nodes::{workflow, workflow_document};
 use super::{Factory, Owner, PARTITIONS, START, apply, commit, definition, document, dump, ended, entry_ids, open, tasks_in_force};
@@ -223,6 +223,39 @@ pub async fn a_source_takes_a_task_over<F: Factory>(factory: &F) {
     }
 }
 
+/// What it may not remove is left; what it may not take over holds all of it.
+pub async fn an_application_removes_and_takes_over_only_where_it_may<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    apply(&store, vec![document("a", "v1"), document("b", "v1")], START).await;
+    let asked = async |source: &str, how: Applying, documents: Vec<TaskDocument>| {
+        store.apply_to(source.into(), how, "tester".into(), documents, START).await.expect("an answer").expect("no revision was asked for")
+    };
+    let (careful, removing) = (Applying::default(), Applying { remove: true, ..Applying::default() });
+    let applied = asked("files", careful, vec![document("a", "v2"), document("c", "v1")]).await;
+    assert_eq!((names(&applied.created), names(&applied.changed)), (vec!["c"], vec!["a"]));
+    assert_eq!((names(&applied.left), names(&applied.removed)), (vec!["b"], vec![]));
+    assert_eq!(task_names(&store).await, ["a", "b", "c"]);
+    // Changed or not, new ones beside it or not.
+    let before = dump(&store).await;
+    for how in [careful, removing] {
+        for theirs in ["v2", "v3"] {
+            let applied = asked("api", how, vec![document("a", theirs), document("d", "v1")]).await;
+            assert_eq!((applied.taken, names(&applied.created)), (vec![("a".into(), "files".into())], vec!["d"]));
+            assert_eq!(dump(&store).await, before);
+        }
+    }
+    let taking = Applying { take_over: true, ..Applying::default() };
+    let would = asked("api", Applying { dry_run: true, ..taking }, vec![document("a", "v2"), document("d", "v1")]).await;
+    assert_eq!(dump(&store).await, before);
+    assert_eq!(asked("api", taking, vec![document("a", "v2"), document("d", "v1")]).await, would);
+    assert_eq!(&*store.task_now("a".into()).await.expect("an answer").expect("the task").source, "api");
+    let applied = asked("files", removing, vec![]).await;
+    assert_eq!((names(&applied.removed), names(&applied.left)), (vec!["b", "c"], vec![]));
+    // What was removed is anybody's.
+    let applied = asked("api", careful, vec![document("b", "v1")]).await;
+    assert_eq!((names(&applied.changed), applied.taken, names(&applied.left)), (vec!["b"], vec![], vec!["a", "d"]));
+}
+
 /// As in a file that is read from top to bottom.
 pub async fn of_two_documents_of_one_name_the_later_one_counts<F: Factory>(factory: &F) {
     let store = open(factory).await;
@@ -392,4 +425,11 @@ pub async fn occurrences_come_newest_first<F: Factory>(factory: &F) {
     assert_eq!(store.occurrences("one".into(), 100).await.expect("occurrences"), expected);
     assert_eq!(store.occurrences("one".into(), 3).await.expect("occurrences"), expected[..3]);
     assert!(store.occurrences("three".into(), 3).await.expect("occurrences").is_empty());
+    // Runs of a later time that reach back, and the end of the stretch is not in it.
+    let around = async |from: i64, until: i64| {
+        let found = store.occurrences_around("one".into(), Timestamp(START.0 + from), Timestamp(START.0 + until)).await.expect("an answer");
+        found.into_iter().map(|occurrence| occurrence.first.0 - START.0).collect::<Vec<_>>()
+    };
+    assert_eq!((around(12, 13).await, around(16, 20).await, around(15, 21).await), (vec![10], vec![], vec![20, 10]));
+    assert!(store.occurrences_around("none".into(), START, Timestamp(START.0 + 100)).await.expect("an answer").is_empty());
 }

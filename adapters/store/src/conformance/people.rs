@@ -147,6 +147,36 @@ async fn letters(store: &impl Catalog, task: Option<&str>, before: Option<&Insta
     store.dead_letters(filter).await.expect("dead letters").into_iter().map(|view| view.row.id).collect()
 }
 
+/// Whatever owners and people have written, and after each of it.
+pub async fn what_is_written_contradicts_nothing<F: Factory>(factory: &F) {
+    let store = open(factory).await;
+    let look = async |what: &str| {
+        for thorough in [false, true] {
+            assert_eq!(store.inconsistencies(START, thorough).await.expect("an answer"), [], "{what}");
+        }
+    };
+    look("nothing").await;
+    let mut owner = Owner::of_all(&store).await;
+    let [one, two] = tasks_in_force(&store, &mut owner, &["one", "two"]).await[..] else { panic!("two tasks") };
+    look("tasks").await;
+    let first = dead_letter(&store, &mut owner, one, 0).await;
+    let second = dead_letter(&store, &mut owner, two, 1).await;
+    look("dead letters").await;
+    let well = owner.dispatched(one.1, one.0, Timestamp(START.0 + 9));
+    let mut batch = owner.batch_on(&[one.1]);
+    batch.inserts.push(well.clone());
+    commit(&store, batch).await;
+    look("what runs").await;
+    let mut batch = owner.batch_on(&[one.1]);
+    batch.updates.push(ended(&well, State::Succeeded, START));
+    commit(&store, batch).await;
+    store.discard(first.id, "me".into(), START).await.expect("an answer");
+    store.rerun(second.id, "me".into(), Rerunning::Unsuccessful, START).await.expect("an answer");
+    store.set_pause(PauseTarget::Task("two".into()), true, "me".into(), START).await.expect("an answer");
+    store.trigger("one".into(), "me".into(), None, vec![Submission::default()], START).await.expect("an answer");
+    look("what people have asked for").await;
+}
+
 /// Page by page, newest first; those that are settled are not among them.
 pub async fn dead_letters_are_listed_until_they_are_settled<F: Factory>(factory: &F) {
     let store = open(factory).await;

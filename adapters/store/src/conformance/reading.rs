@@ -7,8 +7,8 @@ use punctual_core::instance::{InstanceRow, Origin, Part, State, WorkerRef};
 use punctual_core::time::Timestamp;
 use punctual_driver::editing::{ANSWER_KEPT_MS, UNDER_WAY_MS};
 use punctual_driver::ports::{
-    AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, Revision, TaskDay,
-    TaskDocument, TaskEdit, TaskQuery,
+    Applying, AuditFilter, Catalog, Edited, Expected, InstanceCursor, InstanceFilter, InstanceQuery, KeptAnswer, Reserved, Revision,
+    TaskDay, TaskDocument, TaskEdit, TaskQuery,
 };
 use punctual_driver::reading::TASK_DAYS;
 
@@ -295,7 +295,8 @@ pub async fn documents_are_applied_to_what_their_author_has_seen<F: Factory>(fac
     let store = open(factory).await;
     let apply_to = async |expected, payload: &str, dry_run| {
         let documents = vec![document("a", payload), document("b", "v1")];
-        store.apply_to("files".into(), expected, "me".into(), documents, dry_run, START).await.expect("an answer")
+        let how = Applying { expected, remove: true, take_over: true, dry_run };
+        store.apply_to("files".into(), how, "me".into(), documents, START).await.expect("an answer")
     };
     let revision = async || store.revision("files".into()).await.expect("an answer");
     let (none, count) = revision().await;

@@ -12,7 +12,7 @@ use punctual_core::chains::{Call, Edge};
 use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, partition_of};
 use punctual_core::inbox::{NodeMark, Submission};
 use punctual_core::workflow::NodeIndex;
-use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, Applying, AuditAction, Rerunning, Submitted, TaskDocument};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -37,7 +37,7 @@ pub(crate) const TAKE_INBOX_TURN: &str = "SELECT name FROM gate WHERE name = 'in
 pub(crate) const TAKE_TASKS_TURN: &str = "SELECT name FROM gate WHERE name = 'tasks' FOR UPDATE";
 
 /// Compares the documents with what is stored. Until the transaction ends nobody else applies any.
-pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[TaskDocument]) -> Result<Plan, Failure> {
+pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[TaskDocument], how: &Applying) -> Result<Plan, Failure> {
     session.rows(TAKE_TASKS_TURN.to_owned()).await?;
     let mut planner = Planner::new(documents);
     let counting: Vec<_> =
@@ -62,7 +62,7 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
                 id: TaskId(row.try_get(1)?),
                 version: Version(row.try_get(2)?),
                 is_removed: row.try_get::<u8, _>(3)? != 0,
-                is_own: row.try_get::<&[u8], _>(4)? == source.as_bytes(),
+                foreign: Some(required_text(row, 4)?).filter(|owner| **owner != *source),
                 is_equal: row.try_get::<Option<&[u8]>, _>(5)? == Some(task.document.as_bytes()),
             };
             planner.compare(task, Some(stored));
@@ -73,6 +73,7 @@ pub(crate) async fn compare(session: &mut Session, source: &str, documents: &[Ta
         planner.made_before(TaskId(row.try_get(0)?), &text(row, 1)?.unwrap_or_default(), Version(row.try_get(2)?));
     }
     let mut plan = planner.plan();
+    plan.hold_to(how);
     if plan.may_break_chains() {
         let ties = plan.ties_afterwards(stored_ties(session).await?);
         let there = those_that_exist(session, ties.names_to_look_up()).await?;

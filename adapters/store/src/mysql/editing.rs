@@ -29,9 +29,9 @@ pub(crate) async fn compare(session: &mut Session, edit: &TaskEdit) -> Result<Re
         None => None,
         Some(row) => {
             let (version, is_removed, source) = (Version(row.try_get(1)?), row.try_get::<u8, _>(2)? != 0, required_text(row, 3)?);
-            let (is_own, document) = (source == edit.source, text(row, 4)?);
+            let (foreign, document) = (Some(source.clone()).filter(|source| *source != edit.source), text(row, 4)?);
             let is_equal = edit.document.as_ref().is_some_and(|task| document.as_ref() == Some(&task.document));
-            let stored = StoredTask { id: TaskId(row.try_get(0)?), version, is_removed, is_own, is_equal };
+            let stored = StoredTask { id: TaskId(row.try_get(0)?), version, is_removed, foreign, is_equal };
             Some((stored, Standing { source, version: Some(version).filter(|_| !is_removed) }))
         }
     };

@@ -12,7 +12,8 @@ use punctual_core::instance::{Part, State};
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, OCCURRENCES_LOOKED_AT, PartitionView, ReplicaView, TaskView,
+    VersionView,
 };
 use rustc_hash::FxHashMap;
 use sqlx::Row;
@@ -219,6 +220,23 @@ pub(crate) async fn outputs(session: &mut Session, id: InstanceId) -> Result<Vec
 
 pub(crate) async fn occurrences(session: &mut Session, task: &str, limit: usize) -> Result<Vec<Occurrence>, Failure> {
     let Some(task) = task_id(session, task).await? else { return Ok(Vec::new()) };
+    found_occurrences(session, task, occurrences_sql(task, "", limit)).await
+}
+
+pub(crate) async fn occurrences_around(
+    session: &mut Session,
+    task: &str,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<Occurrence>, Failure> {
+    let Some(task) = task_id(session, task).await? else { return Ok(Vec::new()) };
+    let sql = occurrences_sql(task, &format!("AND fire_time < {}", until.0), OCCURRENCES_LOOKED_AT);
+    let mut found = found_occurrences(session, task, sql).await?;
+    found.retain(|occurrence| occurrence.last >= from);
+    Ok(found)
+}
+
+async fn found_occurrences(session: &mut Session, task: TaskId, sql: String) -> Result<Vec<Occurrence>, Failure> {
     let occurrence = |row: &MySqlRow| {
         Ok(Occurrence {
             task,
@@ -231,13 +249,13 @@ pub(crate) async fn occurrences(session: &mut Session, task: &str, limit: usize)
             at: Timestamp(row.try_get(6)?),
         })
     };
-    session.rows(occurrences_sql(task, limit)).await?.iter().map(occurrence).collect()
+    session.rows(sql).await?.iter().map(occurrence).collect()
 }
 
-fn occurrences_sql(task: TaskId, limit: usize) -> String {
+fn occurrences_sql(task: TaskId, only: &str, limit: usize) -> String {
     format!(
         "SELECT version, fire_time, last_fire_time, fire_times, outcome, instance, made_at
-         FROM occurrences FORCE INDEX (occurrences_by_task) WHERE task = {} ORDER BY fire_time DESC, id DESC LIMIT {limit}",
+         FROM occurrences FORCE INDEX (occurrences_by_task) WHERE task = {} {only} ORDER BY fire_time DESC, id DESC LIMIT {limit}",
         task.0
     )
 }

@@ -26,10 +26,10 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
-    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
-    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    Inconsistency, InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView,
+    PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument,
+    TaskEdit, TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, Row};
@@ -45,6 +45,7 @@ use crate::set_aside::SetAside;
 mod accounts;
 mod backfills;
 mod catalog;
+mod checkup;
 mod commit;
 mod editing;
 mod error;
@@ -377,22 +378,24 @@ impl Catalog for MySqlStore {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
-        Ok(self.apply_to(source, None, by, documents, dry_run, now).await?.unwrap_or_default())
+        let how = Applying { remove: true, take_over: true, dry_run, expected: None };
+        Ok(self.apply_to(source, how, by, documents, now).await?.unwrap_or_default())
     }
 
     async fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> Result<Result<Applied, Revision>, StoreError> {
         let mut session = self.writes.begin().await?;
-        let plan = match catalog::compare(&mut session, &source, &documents).await {
-            Ok(plan) if expected.is_some_and(|expected| expected != plan.revision) => return session.leave(Ok(Err(plan.revision))).await,
-            Ok(plan) if !dry_run && !plan.is_empty() => plan,
+        let plan = match catalog::compare(&mut session, &source, &documents, &how).await {
+            Ok(plan) if how.expected.is_some_and(|expected| expected != plan.revision) => {
+                return session.leave(Ok(Err(plan.revision))).await;
+            }
+            Ok(plan) if !how.dry_run && !plan.is_empty() => plan,
             compared => return session.leave(compared.map(Plan::into_applied).map(Ok)).await,
         };
         let written = catalog::write(&mut session, self.partitions, &source, &by, &plan, &self.now(now)).await;
@@ -619,6 +622,18 @@ impl Catalog for MySqlStore {
         let mut session = self.reads.session().await?;
         let occurrences = history::occurrences(&mut session, &task, limit).await;
         session.done(occurrences)
+    }
+
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let occurrences = history::occurrences_around(&mut session, &task, from, until).await;
+        session.done(occurrences)
+    }
+
+    async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
+        let mut session = self.reads.begin_snapshot().await?;
+        let found = checkup::inconsistencies(&mut session, now, thorough).await;
+        session.leave(found).await
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

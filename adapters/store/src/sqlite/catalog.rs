@@ -13,7 +13,7 @@ use punctual_core::ids::{InboxId, InstanceId, PartitionId, TaskId, Version, part
 use punctual_core::inbox::{NodeMark, Submission};
 use punctual_core::time::Timestamp;
 use punctual_core::workflow::NodeIndex;
-use punctual_driver::ports::{Actor, AuditAction, Rerunning, Submitted, TaskDocument};
+use punctual_driver::ports::{Actor, Applying, AuditAction, Rerunning, Submitted, TaskDocument};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashSet;
 
@@ -28,7 +28,7 @@ use crate::sqlite::people::{put_audit, settle};
 use crate::sqlite::rows::{self, coded, instance_columns, text, unsigned};
 
 /// Compares the documents with what is stored.
-pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument]) -> rusqlite::Result<Plan> {
+pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[TaskDocument], how: &Applying) -> rusqlite::Result<Plan> {
     let connection = connection.transaction()?;
     let mut planner = Planner::new(documents);
     let mut stored = connection.prepare_cached(
@@ -44,7 +44,7 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
                 id: TaskId(unsigned(row, 0)?),
                 version: Version(row.get(1)?),
                 is_removed: row.get(2)?,
-                is_own: row.get_ref(3)?.as_str()? == source,
+                foreign: Some(row.get_ref(3)?.as_str()?).filter(|owner| *owner != source).map(Arc::from),
                 is_equal: row.get_ref(4)?.as_str_or_null()? == Some(&*task.document),
             })
         });
@@ -56,6 +56,7 @@ pub(crate) fn compare(connection: &mut Connection, source: &str, documents: &[Ta
         planner.made_before(TaskId(unsigned(row, 0)?), row.get_ref(1)?.as_str()?, Version(row.get(2)?));
     }
     let mut plan = planner.plan();
+    plan.hold_to(how);
     if plan.may_break_chains() {
         let ties = plan.ties_afterwards(stored_ties(&connection)?);
         let there = those_that_exist(&connection, ties.names_to_look_up())?;

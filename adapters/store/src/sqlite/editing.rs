@@ -25,10 +25,10 @@ pub(crate) fn compare(connection: &mut Connection, edit: &TaskEdit) -> rusqlite:
     )?;
     let found = stored.query_row([&*edit.name], |row| {
         let (version, is_removed, source) = (Version(row.get(1)?), row.get(2)?, required_text(row, 3)?);
-        let is_own = source == edit.source;
+        let foreign = Some(source.clone()).filter(|source| *source != edit.source);
         let document = rows::text(row, 4)?;
         let is_equal = edit.document.as_ref().is_some_and(|task| document.as_ref() == Some(&task.document));
-        let stored = StoredTask { id: TaskId(unsigned(row, 0)?), version, is_removed, is_own, is_equal };
+        let stored = StoredTask { id: TaskId(unsigned(row, 0)?), version, is_removed, foreign, is_equal };
         Ok((stored, Standing { source, version: Some(version).filter(|_| !is_removed) }))
     });
     let found = found.optional()?;

@@ -11,7 +11,8 @@ use punctual_core::instance::State;
 use punctual_core::occurrence::Occurrence;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{
-    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, PartitionView, ReplicaView, TaskView, VersionView,
+    DeadLetterFilter, InstanceCursor, InstanceFilter, InstanceView, OCCURRENCES_LOOKED_AT, PartitionView, ReplicaView, TaskView,
+    VersionView,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -192,12 +193,29 @@ pub(crate) fn outputs(connection: &Connection, id: InstanceId) -> rusqlite::Resu
 
 pub(crate) fn occurrences(connection: &Connection, task: &str, limit: usize) -> rusqlite::Result<Vec<Occurrence>> {
     let Some(task) = task_id(connection, task)? else { return Ok(Vec::new()) };
+    occurrences_before(connection, task, i64::MAX, limit)
+}
+
+pub(crate) fn occurrences_around(
+    connection: &Connection,
+    task: &str,
+    from: Timestamp,
+    until: Timestamp,
+) -> rusqlite::Result<Vec<Occurrence>> {
+    let Some(task) = task_id(connection, task)? else { return Ok(Vec::new()) };
+    let mut found = occurrences_before(connection, task, until.0, OCCURRENCES_LOOKED_AT)?;
+    found.retain(|occurrence| occurrence.last >= from);
+    Ok(found)
+}
+
+/// Those that begin before an instant, newest first.
+fn occurrences_before(connection: &Connection, task: TaskId, until: i64, limit: usize) -> rusqlite::Result<Vec<Occurrence>> {
     connection
         .prepare_cached(
             "SELECT version, first, last, count, outcome, instance, at FROM occurrences
-             WHERE task = ?1 ORDER BY first DESC, rowid DESC LIMIT ?2",
+             WHERE task = ?1 AND first < ?3 ORDER BY first DESC, rowid DESC LIMIT ?2",
         )?
-        .query_map(params![task.0.cast_signed(), sql_limit(limit)], |row| {
+        .query_map(params![task.0.cast_signed(), sql_limit(limit), until], |row| {
             Ok(Occurrence {
                 task,
                 version: Version(row.get(0)?),

@@ -31,10 +31,10 @@ use punctual_core::scheduler::Firings;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
 use punctual_driver::ports::{
-    Actor, Applied, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
-    InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView, PauseSet,
-    PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument, TaskEdit,
-    TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
+    Actor, Applied, Applying, AuditFilter, AuditView, Beat, Catalog, ComingTask, DeadLetterFilter, Discarded, Edited, Fired, InboxPage,
+    Inconsistency, InstanceAction, InstanceFilter, InstancePage, InstanceQuery, InstanceView, KeptAnswer, LeaseAnswer, PartitionView,
+    PauseSet, PauseTarget, PauseView, ReplicaView, Rerunning, Reserved, Revision, Store, StoreError, Submitted, TaskDay, TaskDocument,
+    TaskEdit, TaskPage, TaskQuery, TaskView, TriggerChanged, VersionView,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -48,6 +48,7 @@ use crate::sqlite::threads::Threads;
 mod accounts;
 mod backfills;
 mod catalog;
+pub(crate) mod checkup;
 mod commit;
 mod editing;
 mod error;
@@ -135,6 +136,17 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Checks a file that is only read, beside the process that has it or without one: its schema, the newest one, and what contradicts what.
+    /// A file of another schema than the newest is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read.
+    pub fn checkup(path: &std::path::Path, now: Timestamp) -> Result<(u32, u32, Vec<Inconsistency>), StoreError> {
+        let (schema, found) = checkup::of_file(path, now, schema::NEWEST)?;
+        Ok((schema, schema::NEWEST, found))
+    }
+
     /// Opens the file, makes it where it is not there, brings it to the newest schema, and ends all leases: the lock shows that whoever had
     /// them is dead. Blocks for as long as that takes.
     pub fn open(mut options: Options) -> Result<Self, StoreError> {
@@ -315,26 +327,26 @@ impl Catalog for SqliteStore {
         dry_run: bool,
         now: Timestamp,
     ) -> Result<Applied, StoreError> {
-        Ok(self.apply_to(source, None, by, documents, dry_run, now).await?.unwrap_or_default())
+        let how = Applying { remove: true, take_over: true, dry_run, expected: None };
+        Ok(self.apply_to(source, how, by, documents, now).await?.unwrap_or_default())
     }
 
     async fn apply_to(
         &self,
         source: Arc<str>,
-        expected: Option<Revision>,
+        how: Applying,
         by: Actor,
         documents: Vec<TaskDocument>,
-        dry_run: bool,
         now: Timestamp,
     ) -> Result<Result<Applied, Revision>, StoreError> {
         // The turn goes with the writing job: it ends when that has, even if nobody awaits it any longer.
         let turn = Arc::clone(&self.applying).lock_owned().await;
         let compared_source = Arc::clone(&source);
-        let plan = self.read(move |connection| catalog::compare(connection, &compared_source, &documents)).await?;
-        if expected.is_some_and(|expected| expected != plan.revision) {
+        let plan = self.read(move |connection| catalog::compare(connection, &compared_source, &documents, &how)).await?;
+        if how.expected.is_some_and(|expected| expected != plan.revision) {
             return Ok(Err(plan.revision));
         }
-        if dry_run || plan.is_empty() {
+        if how.dry_run || plan.is_empty() {
             return Ok(Ok(plan.into_applied()));
         }
         let partitions = self.partitions;
@@ -514,6 +526,14 @@ impl Catalog for SqliteStore {
 
     async fn occurrences(&self, task: Arc<str>, limit: usize) -> Result<Vec<Occurrence>, StoreError> {
         self.read(move |connection| history::occurrences(connection, &task, limit)).await
+    }
+
+    async fn occurrences_around(&self, task: Arc<str>, from: Timestamp, until: Timestamp) -> Result<Vec<Occurrence>, StoreError> {
+        self.read(move |connection| history::occurrences_around(connection, &task, from, until)).await
+    }
+
+    async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
+        self.read(move |connection| checkup::inconsistencies(connection, now, thorough)).await
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
