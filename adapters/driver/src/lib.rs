@@ -10,6 +10,7 @@ pub mod alarm;
 pub mod clock;
 pub mod editing;
 pub mod link;
+pub mod logs;
 pub mod people;
 pub mod ports;
 pub mod reading;

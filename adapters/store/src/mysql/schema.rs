@@ -20,7 +20,7 @@ use crate::mysql::error::{Database, Failure};
 use crate::mysql::months;
 
 /// One script a version, the oldest first. `{months}` stands for the partitions of a table that is kept by month.
-const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5, V6];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3, V4, V5, V6, V7];
 
 /// The newest schema that this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS.len() as u32;
@@ -349,6 +349,23 @@ const V6: &[&str] = &[
     ) ENGINE = InnoDB",
     "INSERT IGNORE INTO gate (name) VALUES ('accounts')",
 ];
+
+// Lines of attempts, by the day on which they were written, with which they go. Partitions of days are made by whoever keeps them.
+const V7: &[&str] = &["CREATE TABLE IF NOT EXISTS log_lines (
+        instance BIGINT UNSIGNED NOT NULL,
+        fence BIGINT UNSIGNED NOT NULL,
+        seq BIGINT UNSIGNED NOT NULL,
+        day INT NOT NULL,
+        attempt INT UNSIGNED NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        worker VARBINARY(1024) NOT NULL,
+        trace BINARY(16) NOT NULL,
+        written_at BIGINT NOT NULL,
+        level TINYINT UNSIGNED NOT NULL,
+        dropped BIGINT UNSIGNED NOT NULL,
+        message BLOB NOT NULL,
+        PRIMARY KEY (instance, fence, seq, day)
+    ) ENGINE = InnoDB PARTITION BY RANGE (day) (PARTITION later VALUES LESS THAN MAXVALUE)"];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;
