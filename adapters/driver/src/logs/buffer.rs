@@ -126,6 +126,12 @@ impl LogBuffer {
         self.queue().dropped
     }
 
+    /// The lines that nobody has asked for yet, for tests.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> Vec<LogLine> {
+        self.queue().lines.iter().map(|(_, line)| line.clone()).collect()
+    }
+
     /// Ends when all that was written is with somebody.
     pub async fn emptied(&self) {
         // The sender is this buffer's own.
