@@ -9,6 +9,7 @@ mod embedded;
 mod events;
 mod feed;
 mod identity;
+mod logs;
 mod open;
 mod printer;
 mod sign_in;

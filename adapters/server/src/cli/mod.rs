@@ -13,6 +13,7 @@ mod cron;
 mod dev;
 mod import;
 mod internal;
+mod logs;
 mod migrate;
 mod nodes;
 mod oidc;
@@ -103,7 +104,7 @@ commands! {
     /// Show the whole story of an instance.
     Instance(remote::InstanceArgs),
     /// Show what the attempts of an instance wrote.
-    Logs(remote::LogsArgs),
+    Logs(logs::LogsArgs),
     /// Fire a task now, or after its delay.
     Trigger(remote::TriggerArgs),
     /// Cancel an instance.
