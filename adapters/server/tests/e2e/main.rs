@@ -10,6 +10,7 @@ mod console;
 mod dev;
 mod kill9;
 mod limits;
+mod logs;
 mod oidc;
 mod parts;
 mod people;

@@ -104,6 +104,8 @@ impl Files {
 
     fn open_to_write(&self, day: Day) -> Result<Connection, StoreError> {
         std::fs::create_dir_all(&self.folder).map_err(|error| self.database.io(&error))?;
+        // Nobody reads a file that is half made; that is once a day.
+        let _reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = || -> rusqlite::Result<Connection> {
             let mut connection = Connection::open_with_flags(self.file(day), flags)?;
@@ -126,6 +128,15 @@ impl Files {
         opened().map_err(|error| self.database.error(error))
     }
 
+    /// `None`: it has no lines yet.
+    fn open_to_read(&self, day: Day) -> rusqlite::Result<Option<Connection>> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(self.file(day), flags)?;
+        connection.busy_timeout(super::BUSY_TIMEOUT)?;
+        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        Ok((version > 0).then_some(connection))
+    }
+
     fn append(&self, batches: &[Arc<LogBatch>], today: Day) -> Result<(), StoreError> {
         let mut by_day: BTreeMap<Day, Vec<_>> = BTreeMap::new();
         for batch in batches {
@@ -137,7 +148,11 @@ impl Files {
         }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         for (day, lines) in by_day {
-            let connection = writer.get(day, || self.open_to_write(day))?;
+            if !writer.0.contains_key(&day) {
+                let connection = self.open_to_write(day)?;
+                writer.put(day, connection);
+            }
+            let connection = writer.0.get_mut(&day).expect("it was there, or was put there");
             let written = || -> rusqlite::Result<()> {
                 let transaction = connection.transaction()?;
                 {
@@ -178,9 +193,16 @@ impl Files {
         let mut found: Vec<FoundLine> = Vec::new();
         // Clocks of workers may put two attempts' lines on days in the wrong order, so no day's lines simply come behind another's.
         for day in self.days()?.into_iter().filter(|day| (first..=last).contains(day)) {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let open = || Connection::open_with_flags(self.file(day), flags).map_err(|error| self.database.error(error));
-            let connection = reader.get(day, open)?;
+            if !reader.0.contains_key(&day) {
+                // One whose making was broken off, or that is removed just now, has nothing.
+                match self.open_to_read(day) {
+                    Ok(Some(connection)) => reader.put(day, connection),
+                    Ok(None) => continue,
+                    Err(_) if !self.file(day).exists() => continue,
+                    Err(error) => return Err(self.database.error(error)),
+                }
+            }
+            let connection = &reader.0[&day];
             let of_day = read(connection, query).map_err(|error| self.database.error(error));
             if of_day.is_err() {
                 reader.0.remove(&day);
@@ -218,14 +240,11 @@ impl Files {
 }
 
 impl Open {
-    fn get(&mut self, day: Day, open: impl FnOnce() -> Result<Connection, StoreError>) -> Result<&mut Connection, StoreError> {
-        if !self.0.contains_key(&day) {
-            if self.0.len() >= OPEN_MAX {
-                self.0.clear();
-            }
-            self.0.insert(day, open()?);
+    fn put(&mut self, day: Day, connection: Connection) {
+        if self.0.len() >= OPEN_MAX {
+            self.0.clear();
         }
-        Ok(self.0.get_mut(&day).expect("it was there, or was put there"))
+        self.0.insert(day, connection);
     }
 }
 
