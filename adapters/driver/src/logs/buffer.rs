@@ -236,14 +236,10 @@ impl LogBuffer {
         batch
     }
 
-    /// The lines that were handed out last are taken by nobody.
-    fn lost(&self) {
-        let mut queue = self.queue();
-        if let Some(batch) = queue.sent.take() {
-            queue.dropped += batch.attempts.iter().map(|attempt| attempt.lines.len() as u64).sum::<u64>();
-        }
-        drop(queue);
-        self.taken();
+    /// These lines are taken by nobody.
+    fn lost(&self, batch: &Arc<LogBatch>) {
+        self.queue().dropped += batch.attempts.iter().map(|attempt| attempt.lines.len() as u64).sum::<u64>();
+        self.taken(batch);
     }
 
     /// How long to wait before the same lines are handed out again.
@@ -254,9 +250,13 @@ impl LogBuffer {
         wait
     }
 
-    /// The lines that were handed out last are with somebody.
-    fn taken(&self) {
+    /// These lines are with somebody.
+    fn taken(&self, batch: &Arc<LogBatch>) {
         let mut queue = self.queue();
+        // Where two hand lines over at once, for a moment, the other one may have been quicker, and others may be under way.
+        if queue.sent.as_ref().is_none_or(|sent| !Arc::ptr_eq(sent, batch)) {
+            return;
+        }
         queue.sent = None;
         queue.failures = 0;
         if queue.lines.is_empty() {
@@ -396,7 +396,7 @@ pub async fn ship<F: Future<Output = Result<(), NotTaken>>>(buffer: &LogBuffer, 
         let begun = Instant::now();
         match take(batch.clone()).await {
             Ok(()) => {
-                buffer.taken();
+                buffer.taken(&batch);
                 let bytes: usize = batch.attempts.iter().flat_map(|attempt| &attempt.lines).map(LogLine::cost).sum();
                 let pause = Millis((bytes * 1_000 / SEND_BYTES_PER_SECOND) as u64).max(SEND_INTERVAL);
                 sleep_until(begun + Duration::from_millis(pause.0)).await;
@@ -406,7 +406,7 @@ pub async fn ship<F: Future<Output = Result<(), NotTaken>>>(buffer: &LogBuffer, 
                 return Shipped::NotNow;
             }
             // As good as dropped; they are not let in the way of those behind them.
-            Err(NotTaken::Refused) => buffer.lost(),
+            Err(NotTaken::Refused) => buffer.lost(&batch),
             Err(NotTaken::Never) => return Shipped::NotHere,
         }
     }
@@ -481,7 +481,7 @@ mod tests {
     fn taken(buffer: &LogBuffer) -> Vec<AttemptLines> {
         let Some(batch) = buffer.try_next() else { return Vec::new() };
         assert_eq!(buffer.try_next(), Some(batch.clone()), "the same until somebody has it");
-        buffer.taken();
+        buffer.taken(&batch);
         batch.attempts.clone()
     }
 
@@ -559,6 +559,19 @@ mod tests {
         assert_eq!(kept, 2_000 / (LogLine::cost(&lines[0])), "{lines:?}");
         let notices: Vec<_> = lines[kept..].iter().map(|line| line.dropped).collect();
         assert_eq!(notices, [1, 100 - kept as u64 - 1], "at once, and at the end");
+    }
+
+    #[test]
+    fn who_hears_late_that_lines_were_taken_takes_no_others_away() {
+        let (buffer, _) = buffer(LIMITS);
+        let log = buffer.attempt(&assignment(1));
+        log.line(Level::Info, "one");
+        let first = buffer.try_next().expect("a line");
+        buffer.taken(&first);
+        log.line(Level::Info, "two");
+        let second = buffer.try_next().expect("a line");
+        buffer.taken(&first);
+        assert_eq!(buffer.try_next(), Some(second));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use punctual_proto::connection::{SchedulerSide, WorkerSide};
 use punctual_proto::version::{
     OLDEST_VERSION, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate,
 };
-use punctual_proto::wire::{to_scheduler, to_worker};
+use punctual_proto::wire::to_scheduler;
 
 use crate::samples;
 
