@@ -137,7 +137,8 @@ pub fn dial(options: ClientOptions, node: mpsc::Sender<ToWorkerNode>) -> Result<
     let (news, has_news) = mpsc::channel(NEWS_MAX);
     let (freed, _) = watch::channel(());
     let last_connection = AtomicU64::new(CONNECTIONS_BEHIND);
-    let common = Arc::new(Common { options, token, node, news, last_connection, reached: Mutex::default(), freed, shipping: Default::default() });
+    let common =
+        Arc::new(Common { options, token, node, news, last_connection, reached: Mutex::default(), freed, shipping: Default::default() });
     Ok(Dialler { common, known: BTreeMap::new(), tasks: JoinSet::new() }.run(seeds, has_news))
 }
 

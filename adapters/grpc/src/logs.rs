@@ -7,9 +7,7 @@ use std::sync::Arc;
 use punctual_core::ids::{Fence, InstanceId, TaskId, WorkerId};
 use punctual_core::limits::PARTITIONS_MAX;
 use punctual_core::time::Timestamp;
-use punctual_driver::logs::{
-    AttemptLines, BATCH_LINES_MAX, LINE_BYTES_MAX, Level, LogBatch, LogLine, LogSink, NotTaken, TraceId,
-};
+use punctual_driver::logs::{AttemptLines, BATCH_LINES_MAX, LINE_BYTES_MAX, Level, LogBatch, LogLine, LogSink, NotTaken, TraceId};
 use punctual_proto::limits::WORKER_ID_BYTES_MAX;
 use punctual_proto::wire;
 use tokio::time::timeout;
@@ -104,7 +102,9 @@ impl std::fmt::Debug for Remote<'_> {
 impl Remote<'_> {
     pub(crate) async fn send(&self, batch: Arc<LogBatch>) -> Result<(), NotTaken> {
         let mut client = self.client.clone();
-        let Ok(answer) = timeout(LOG_TIME_MAX, client.log(self.common.request(into_wire(&batch)))).await else { return Err(NotTaken::Busy) };
+        let Ok(answer) = timeout(LOG_TIME_MAX, client.log(self.common.request(into_wire(&batch)))).await else {
+            return Err(NotTaken::Busy);
+        };
         answer.map(drop).map_err(|refused| match refused.code() {
             Code::Unimplemented => NotTaken::Never,
             Code::InvalidArgument => {
@@ -140,7 +140,9 @@ mod tests {
     fn lines_come_as_they_are_sent() {
         assert_eq!(from_wire(into_wire(&batch())), Ok(batch()));
         for level in Level::ALL {
-            assert!(wire::LogLevel::try_from(i32::from(level.code())).expect("known").as_str_name().ends_with(&level.name().to_uppercase()));
+            assert!(
+                wire::LogLevel::try_from(i32::from(level.code())).expect("known").as_str_name().ends_with(&level.name().to_uppercase())
+            );
         }
     }
 

@@ -230,7 +230,9 @@ async fn visit(common: &Common, address: &Address, told: &mut Option<LinkState>)
         never = asking => never,
         () = &mut shipping => unreachable!("it goes on for as long as the replica is there"),
     };
-    if common.node.is_closed() && let Some(logs) = &common.options.logs {
+    if common.node.is_closed()
+        && let Some(logs) = &common.options.logs
+    {
         // The worker stops: what its attempts have said last is sent over the connection, which is still there.
         buffer::flush(logs, shipping).await;
     }

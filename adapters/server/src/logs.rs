@@ -131,7 +131,9 @@ async fn write(
         let bytes = |batch: &LogBatch| batch.attempts.iter().flat_map(|attempt| &attempt.lines).map(LogLine::cost).sum::<usize>();
         let mut size = bytes(&first.0);
         let (mut batches, mut answers) = (vec![first.0], vec![first.1]);
-        while size < WRITE_BYTES && let Ok((batch, answer)) = waiting.try_recv() {
+        while size < WRITE_BYTES
+            && let Ok((batch, answer)) = waiting.try_recv()
+        {
             size += bytes(&batch);
             batches.push(batch);
             answers.push(answer);
@@ -148,7 +150,9 @@ async fn write(
                 }
             }
             Err(error) if !std::mem::replace(&mut fails, true) => {
-                say(format!("! PUN-460: lines of attempts can't be stored: {error}. Workers keep what fits and count the rest; fires go on"));
+                say(format!(
+                    "! PUN-460: lines of attempts can't be stored: {error}. Workers keep what fits and count the rest; fires go on"
+                ));
             }
             Err(_) => {}
         }
@@ -269,7 +273,8 @@ mod tests {
     #[tokio::test]
     async fn whoever_watches_is_woken_by_lines_of_that_instance() {
         let (logs, _) = started(&Arc::default());
-        let (one, again, other) = (logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(2)).unwrap());
+        let (one, again, other) =
+            (logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(2)).unwrap());
         assert_eq!(logs.take(batch(1)).await, Ok(()));
         // Also who began to wait only now.
         one.came().await;

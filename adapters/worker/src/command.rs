@@ -57,12 +57,7 @@ impl CommandWorld {
 }
 
 /// Runs one attempt.
-pub(crate) async fn run(
-    world: &CommandWorld,
-    assignment: &Assignment,
-    mut stop: watch::Receiver<Stop>,
-    log: Option<AttemptLog>,
-) -> Ended {
+pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>, log: Option<AttemptLog>) -> Ended {
     let config: CommandConfig = match serde_json::from_str(&assignment.handler.config) {
         Ok(config) => config,
         Err(error) => return failed_for_good(format!("the configuration of the command can't be read: {error}. Correct the task")),

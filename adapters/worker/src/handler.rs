@@ -136,12 +136,7 @@ fn succeeded() -> Ended {
 }
 
 /// Runs a handler to its end, or until it is to end now. A panic is a failure.
-pub(crate) async fn run(
-    handler: Erased,
-    assignment: Arc<Assignment>,
-    mut stop: watch::Receiver<Stop>,
-    log: Option<AttemptLog>,
-) -> Ended {
+pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>, log: Option<AttemptLog>) -> Ended {
     if *stop.borrow() != Stop::No {
         return stopped_before_start();
     }

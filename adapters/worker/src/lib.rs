@@ -132,7 +132,7 @@ impl Executor for BuiltIn {
                 (COMMAND, Some(command)) => {
                     let log = world.logs.as_ref().map(|logs| logs.attempt(&assignment));
                     command::run(command, &assignment, stop, log).await
-                },
+                }
                 (COMMAND, None) => failed_for_good(
                     "this worker was not started to run commands. Start it with commands allowed, or send the task elsewhere",
                 ),

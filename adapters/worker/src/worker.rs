@@ -304,7 +304,7 @@ impl Executor for Handlers {
                 (Some(own), _) => {
                     let log = logs.attempt(&assignment);
                     handler::run(own, assignment, stop, Some(log)).await
-                },
+                }
                 (None, Some(built_in)) => built_in.run(assignment, stop).await,
                 (None, None) => crate::failed_for_good(format!(
                     "this worker knows no handler {name:?}. Correct the task, or start a worker that knows it"

@@ -152,7 +152,8 @@ impl LogBuffer {
         if counts.is_full || counts.written + cost > self.limits.attempt {
             if !std::mem::replace(&mut counts.is_full, true) {
                 let most = ATTEMPT_BYTES_MAX >> 20;
-                let text = format!("this attempt has logged {most} MiB: what it writes from here on is counted only; its end is in the output");
+                let text =
+                    format!("this attempt has logged {most} MiB: what it writes from here on is counted only; its end is in the output");
                 self.put_notice(&mut queue, attempt, &mut counts, now, 1, text);
             } else {
                 counts.dropped += 1;
@@ -220,7 +221,10 @@ impl LogBuffer {
             let mut queue = self.queue();
             if queue.sent.is_none() {
                 let mut bytes = 0;
-                while bytes < BATCH_BYTES_MAX && taken.len() < BATCH_LINES_MAX && let Some((attempt, line)) = queue.lines.pop_front() {
+                while bytes < BATCH_BYTES_MAX
+                    && taken.len() < BATCH_LINES_MAX
+                    && let Some((attempt, line)) = queue.lines.pop_front()
+                {
                     bytes += line.cost();
                     taken.push((attempt, line));
                 }

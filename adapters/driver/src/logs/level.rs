@@ -92,7 +92,9 @@ fn of_words(line: &str) -> Option<Level> {
             plain.push(character);
         }
     }
-    let words = plain.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
+    let words = plain
+        .split(|character: char| !character.is_ascii_alphanumeric())
+        .filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic()));
     words.take(WORDS).find_map(of_word)
 }
 

@@ -161,7 +161,17 @@ pub struct LogQuery {
 impl LogQuery {
     /// The first lines of an instance that was made then.
     pub fn of(instance: InstanceId, from: Timestamp) -> LogQuery {
-        LogQuery { instance, from, until: None, after: None, newest: false, attempt: None, level: Level::Trace, text: None, limit: PAGE_LINES_MAX }
+        LogQuery {
+            instance,
+            from,
+            until: None,
+            after: None,
+            newest: false,
+            attempt: None,
+            level: Level::Trace,
+            text: None,
+            limit: PAGE_LINES_MAX,
+        }
     }
 
     /// The days that its lines can lie on. Clocks of workers are not the store's.
@@ -174,8 +184,7 @@ impl LogQuery {
     pub fn wants(&self, found: &FoundLine) -> bool {
         let line = &found.line;
         self.attempt.is_none_or(|attempt| attempt == found.attempt)
-            && (line.dropped > 0
-                || (line.level >= self.level && self.text.as_deref().is_none_or(|text| line.message.contains(text))))
+            && (line.dropped > 0 || (line.level >= self.level && self.text.as_deref().is_none_or(|text| line.message.contains(text))))
     }
 }
 

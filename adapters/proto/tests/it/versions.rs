@@ -4,9 +4,7 @@ use punctual_core::protocol::{Hello, ToScheduler, ToWorker};
 use punctual_core::routing::{Understanding, WorkerTraits};
 use punctual_core::time::Millis;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
-use punctual_proto::version::{
-    OLDEST_VERSION, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate,
-};
+use punctual_proto::version::{OLDEST_VERSION, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate};
 use punctual_proto::wire::to_scheduler;
 
 use crate::samples;

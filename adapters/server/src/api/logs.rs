@@ -82,11 +82,14 @@ pub(crate) struct PageFilter {
 impl Filter {
     fn query(&self, view: &InstanceView) -> Result<LogQuery, ApiError> {
         let bad = |field, problem| ApiError::BadRequest { field, problem };
-        let cursor = |text: &String| text.parse::<LogCursor>().map_err(|()| bad("after", format!("{text:?} is not the `cursor` of a line")));
+        let cursor =
+            |text: &String| text.parse::<LogCursor>().map_err(|()| bad("after", format!("{text:?} is not the `cursor` of a line")));
         let after = self.after.as_ref().map(cursor).transpose()?;
         let level = match self.level.as_deref() {
             None => Level::Trace,
-            Some(name) => Level::from_name(name).ok_or_else(|| bad("level", format!("{name:?} is not one of trace, debug, info, warn, error")))?,
+            Some(name) => {
+                Level::from_name(name).ok_or_else(|| bad("level", format!("{name:?} is not one of trace, debug, info, warn, error")))?
+            }
         };
         if self.attempt == Some(0) {
             return Err(bad("attempt", "attempts are counted from 1".to_owned()));

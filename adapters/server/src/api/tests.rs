@@ -187,7 +187,8 @@ impl World {
         let (applied, events, partitions) = (Applied::default(), Events::new(1), Store::partitions(&*store));
         let lines = Arc::new(punctual_store::SqliteLogs::beside(folder.path().join("punctual.db")));
         let logs = Logs::start(lines, clock.clone(), 1, Arc::new(|_| {}));
-        let api = Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default(), logs };
+        let api =
+            Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default(), logs };
         World { router: router(api.clone()), api, _folder: folder }
     }
 

@@ -136,7 +136,8 @@ impl DevArgs {
         let access = Arc::new(access);
         let address = format!("{}://{address}", self.reach.scheme());
         let first_run = reach::first_run_line(&access, &*store, &*clock, &address).await?;
-        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse, logs });
+        let router =
+            api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse, logs });
         let listener = BoundedListener::new(listener, tls);
         let service = router.into_make_service_with_connect_info::<Peer>();
         let serving = tokio::spawn(async move { axum::serve(listener, service).await });

@@ -237,7 +237,8 @@ impl Lines {
 
     /// Nothing that could write to the terminal; all of it to a file.
     fn shown(&self, text: &str, with_lines: bool) -> String {
-        let is_shown = |character: &char| !self.to_terminal || !character.is_control() || *character == '\t' || (with_lines && *character == '\n');
+        let is_shown =
+            |character: &char| !self.to_terminal || !character.is_control() || *character == '\t' || (with_lines && *character == '\n');
         text.chars().filter(is_shown).collect()
     }
 }

@@ -108,7 +108,14 @@ impl WorkerArgs {
                 LinkState::Dropped => say(&format!("  {address}: gone for good")),
             }
         };
-        let options = ClientOptions { seeds: self.servers, tls, token, watcher: Some(Arc::new(watcher)), logs: Some(logs.clone()), ..ClientOptions::default() };
+        let options = ClientOptions {
+            seeds: self.servers,
+            tls,
+            token,
+            watcher: Some(Arc::new(watcher)),
+            logs: Some(logs.clone()),
+            ..ClientOptions::default()
+        };
         let (node, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
         let mut dialling = tokio::spawn(dial(options, node.clone())?);
         let mut interrupts = super::interrupts()?;

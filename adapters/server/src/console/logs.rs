@@ -47,7 +47,11 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) async fn of<S: Catalog, C: Clock>(console: &Console<S, C>, view: &InstanceView, asked: &Fields) -> Result<Log, ConsoleError> {
+    pub(super) async fn of<S: Catalog, C: Clock>(
+        console: &Console<S, C>,
+        view: &InstanceView,
+        asked: &Fields,
+    ) -> Result<Log, ConsoleError> {
         // What is no level is as good as none: an address may be anybody's.
         let level = asked.get("level").and_then(Level::from_name).unwrap_or(Level::Trace);
         let text = asked.get("text").unwrap_or_default().to_owned();

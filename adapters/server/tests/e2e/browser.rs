@@ -273,7 +273,10 @@ fn a_log_is_shown_as_it_is_written_whatever_is_in_it() {
     browser.shows("pre.log", "last");
     browser.shows(".sub", "succeeded");
     assert_eq!(browser.run("return document.querySelectorAll('pre.log .line').length"), 5, "each once");
-    assert_eq!(browser.run("return [window.hurt ?? 0, window.isTheSame, document.querySelectorAll('pre.log script, pre.log img').length]"), json!([0, true, 0]));
+    assert_eq!(
+        browser.run("return [window.hurt ?? 0, window.isTheSame, document.querySelectorAll('pre.log script, pre.log img').length]"),
+        json!([0, true, 0])
+    );
 
     // The same from the server, and without script by the address alone.
     browser.open(&format!("/instances/{id}?level=warn"));

@@ -71,7 +71,10 @@ fn a_log_is_followed_read_and_searched_and_outlives_its_process() {
 
     let all = lines(&dev, &id, "");
     let trace = messages(&all)[0].clone();
-    assert_eq!(messages(&all)[1..8], ["INFO step 1", "INFO step 2", "INFO step 3", "INFO step 4", "INFO step 5", "WARN low", "ERROR <b>out</b> \u{1b}[31mred\u{1b}[0m"]);
+    assert_eq!(
+        messages(&all)[1..8],
+        ["INFO step 1", "INFO step 2", "INFO step 3", "INFO step 4", "INFO step 5", "WARN low", "ERROR <b>out</b> \u{1b}[31mred\u{1b}[0m"]
+    );
     assert_eq!(all.len(), 16);
     for (index, line) in all.iter().enumerate() {
         assert_eq!(line["attempt"], 1 + index as u64 / 8, "{line}");
@@ -79,9 +82,15 @@ fn a_log_is_followed_read_and_searched_and_outlives_its_process() {
         assert_eq!((line["worker"].as_str(), line["dropped"].as_u64()), (Some("local"), Some(0)));
         assert!(trace.starts_with(&format!("trace 00-{}-", line["trace_id"].as_str().unwrap())), "{trace} {line}");
     }
-    for (query, count) in
-        [("&level=warn", 4), ("&level=error", 2), ("&attempt=2", 8), ("&text=step", 10), ("&text=%3Cb%3E&attempt=1", 1), ("&text=nothing", 0), ("&level=debug", 16)]
-    {
+    for (query, count) in [
+        ("&level=warn", 4),
+        ("&level=error", 2),
+        ("&attempt=2", 8),
+        ("&text=step", 10),
+        ("&text=%3Cb%3E&attempt=1", 1),
+        ("&text=nothing", 0),
+        ("&level=debug", 16),
+    ] {
         assert_eq!(lines(&dev, &id, query).len(), count, "{query}");
     }
     let newest = dev.get(&format!("/api/v1/instances/{id}/logs?newest=true&limit=2&attempt=1"));

@@ -10,8 +10,8 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use punctual_driver::ports::StoreError;
 use punctual_driver::logs::LogStore;
+use punctual_driver::ports::StoreError;
 use punctual_store::conformance::logs::LogFactory;
 use punctual_store::conformance::{self, Factory};
 use punctual_store::{Decode, Options, SqliteLogs, SqliteStore};

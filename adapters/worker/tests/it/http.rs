@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
-use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::ids::Fence;
+use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{End, MapRole, Shard};
 use punctual_core::time::Millis;
 use punctual_driver::logs::TraceId;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::harness::{assignment, Attempt, DEADLINE, built_in, run, run_for_map, run_node, run_on, run_shard, text, until};
+use crate::harness::{Attempt, DEADLINE, assignment, built_in, run, run_for_map, run_node, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 /// A request as the server saw it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_core::ids::{Fence, WorkerId};
 use punctual_core::protocol::End;
 use punctual_driver::clock::SystemClock;
-use punctual_driver::logs::{ATTEMPT_SHARE, Level, LINE_OVERHEAD, LogBuffer, TraceId};
+use punctual_driver::logs::{ATTEMPT_SHARE, LINE_OVERHEAD, Level, LogBuffer, TraceId};
 use punctual_driver::ports::Stop;
 use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use serde_json::json;

@@ -7,8 +7,8 @@ mod plans;
 mod recorder;
 mod server;
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use punctual_driver::logs::LogStore;
 use punctual_store::conformance::logs::LogFactory;
