@@ -1,11 +1,12 @@
 //! `punctual logs`: what the attempts of an instance wrote, and what they write.
 //!
 //! Without any choice of lines it prints what an ended attempt wrote as it wrote it: the output that is kept with the attempt, or its lines
-//! where that has not all of it. With a choice, or while it follows, it prints lines.
+//! where they have more of it. With a choice, or while it follows, it prints lines.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use punctual_driver::logs::buffer::CUT_MARK;
 use serde_json::{Value, json};
 
 use super::Exit;
@@ -193,9 +194,8 @@ impl Lines {
             }
             let kept = outputs.iter().find(|output| of(output) == *number);
             let of_attempt: Vec<_> = lines.iter().filter(|line| of(line) == *number).collect();
-            let has_all = kept.is_some_and(|kept| kept["dropped_bytes"].as_u64() == Some(0));
             match kept {
-                Some(kept) if has_all || of_attempt.is_empty() => self.output(kept, output),
+                Some(kept) if !have_more(&of_attempt, kept) => self.output(kept, output),
                 _ => {
                     // There is a title already.
                     self.attempt = Some(*number);
@@ -240,5 +240,35 @@ impl Lines {
         let is_shown =
             |character: &char| !self.to_terminal || !character.is_control() || *character == '\t' || (with_lines && *character == '\n');
         text.chars().filter(is_shown).collect()
+    }
+}
+
+/// Whether the lines of an attempt have what the output that was kept of it has lost, and lack nothing themselves: they come on a way of their
+/// own, so the last ones may still be under way.
+fn have_more(lines: &[&Value], kept: &Value) -> bool {
+    let message = |line: &Value| line["message"].as_str().unwrap_or_default().to_owned();
+    let is_whole = |line: &&Value| line["dropped"] == 0 && !message(line).ends_with(CUT_MARK);
+    let written = kept["output"].as_str().unwrap_or_default().trim_end_matches('\n');
+    let are_all_there = lines.last().is_some_and(|last| written.ends_with(message(last).trim_end_matches('\n')));
+    kept["dropped_bytes"].as_u64() > Some(0) && are_all_there && lines.iter().all(is_whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_stand_for_an_output_that_was_cut_where_they_are_whole() {
+        let line = |message: &str| json!({ "message": message, "dropped": 0 });
+        let kept = |output: &str, dropped: u64| json!({ "output": output, "dropped_bytes": dropped });
+        let lines = [line("one"), line("two"), line("three")];
+        let of = |lines: &[Value], kept: &Value| have_more(&lines.iter().collect::<Vec<_>>(), kept);
+        assert!(of(&lines, &kept("one\nthree\n", 4)));
+        assert!(!of(&lines, &kept("one\ntwo\nthree\n", 0)), "the output has all");
+        assert!(!of(&lines[..2], &kept("one\nthree\n", 4)), "the last line is under way");
+        assert!(!of(&[], &kept("one\n", 4)));
+        let notice = json!({ "message": "3 lines were dropped here", "dropped": 3 });
+        assert!(!of(&[notice, line("three")], &kept("one\nthree\n", 4)));
+        assert!(!of(&[line(&format!("one{CUT_MARK}")), line("three")], &kept("one\nthree\n", 4)));
     }
 }
