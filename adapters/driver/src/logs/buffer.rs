@@ -597,8 +597,11 @@ mod tests {
         fn take(&self, batch: Arc<LogBatch>) -> Pin<Box<dyn Future<Output = Result<(), NotTaken>> + Send + '_>> {
             let mut state = self.0.lock().unwrap();
             state.0 = !state.0;
-            let answer = if state.0 { Err(NotTaken::Busy) } else { Ok(state.1.push(batch)) };
-            Box::pin(std::future::ready(answer))
+            if state.0 {
+                return Box::pin(std::future::ready(Err(NotTaken::Busy)));
+            }
+            state.1.push(batch);
+            Box::pin(std::future::ready(Ok(())))
         }
     }
 
