@@ -49,3 +49,41 @@ impl fmt::Display for TraceId {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_core::definition::{Handler, TimeoutPolicy};
+    use punctual_core::ids::{InstanceId, TaskId, Version};
+    use punctual_core::time::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_instance_is_one_trace_and_each_attempt_a_span_of_it() {
+        let attempt = |instance: u64, fence: u64| Assignment {
+            instance: InstanceId(instance),
+            attempt: fence as u32,
+            fence: Fence(fence),
+            task: TaskId(1),
+            task_name: "每日".into(),
+            version: Version(1),
+            fire_time: Timestamp(0),
+            ordinal: 0,
+            run: 1,
+            shard: None,
+            map: None,
+            node: None,
+            handler: Handler { name: "h".into(), config: "{}".into() },
+            payload: None,
+            timeout: TimeoutPolicy::default(),
+        };
+        let (first, again, other) = (TraceId::of(&attempt(1, 1)), TraceId::of(&attempt(1, 2)), TraceId::of(&attempt(2, 1)));
+        assert!(first == again && first != other && first != TraceId([0; 16]));
+        let parents = [first.parent(Fence(1)), first.parent(Fence(2))];
+        assert_ne!(parents[0], parents[1]);
+        for parent in parents {
+            let parts: Vec<_> = parent.split('-').collect();
+            assert_eq!((parts[0], parts[1], parts[2].len(), parts[3]), ("00", &*first.to_string(), 16, "01"));
+        }
+    }
+}
