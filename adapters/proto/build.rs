@@ -4,10 +4,9 @@ use std::error::Error;
 
 /// Kinds of messages that are large or rare, behind a pointer: a frame of many small messages would take many times its own size in memory
 /// if each had room for the largest.
-const BOXED: [&str; 4] = [
+const BOXED: [&str; 3] = [
     ".punctual.worker.v1.ToWorker.kind.assign",
     ".punctual.worker.v1.ToScheduler.kind.hello",
-    ".punctual.worker.v1.ToScheduler.kind.progress",
     ".punctual.worker.v1.ToScheduler.kind.finished",
 ];
 

@@ -9,7 +9,7 @@
 pub enum Guard {
     /// A result counts only under the attempt's current fence.
     FenceOnResult,
-    /// A start, a return or output so far counts only under the attempt's current fence.
+    /// A start or a return counts only under the attempt's current fence.
     FenceOnProgress,
     /// What leaves the replica waits for the commit that justifies it.
     SpeakAfterCommit,

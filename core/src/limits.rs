@@ -28,17 +28,6 @@ pub const DETAIL_BYTES_MAX: usize = 4 << 10;
 /// Most output that is kept of an attempt, in bytes: half from its beginning, half from its end.
 pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
-/// How often a worker tells what a running attempt has written so far, at most.
-pub const PROGRESS_INTERVAL: Millis = Millis::from_secs(2);
-/// Most output of running attempts that a worker tells in one such interval, and that a scheduler takes from it, in bytes. Attempts that
-/// find no room have their turn in the next.
-pub const PROGRESS_BYTES_MAX: usize = 512 << 10;
-/// What an attempt's output counts besides its bytes, for the row that it makes: so at most 256 rows a worker and interval.
-pub const PROGRESS_ROW_BYTES: usize = 2 << 10;
-/// Most output of running attempts that waits in a replica for its next batches, in bytes. Beyond it none is taken: it comes again, longer,
-/// and at the latest with the attempt's report.
-pub const PROGRESS_PENDING_BYTES_MAX: usize = 8 << 20;
-
 /// Longest delay, interval and timeout: a hundred years.
 pub const DELAY_MAX: Millis = Millis::from_secs(100 * 366 * 24 * 3_600);
 /// Shortest interval of a loop.
@@ -178,8 +167,6 @@ pub const INBOX_READ_MAX: usize = 256;
 
 const _: () = assert!(HEARTBEAT_INTERVAL.0 * 3 <= WORKER_LEASE.0, "a worker may miss two heartbeats");
 const _: () = assert!(PARTITION_LEASE_MARGIN.0 * 3 <= PARTITION_LEASE.0, "a lease is worth having");
-const _: () = assert!(OUTPUT_BYTES_MAX + PROGRESS_ROW_BYTES <= PROGRESS_BYTES_MAX, "the longest output has its turn");
-const _: () = assert!(PROGRESS_BYTES_MAX <= PROGRESS_PENDING_BYTES_MAX, "what one worker may tell finds room");
 const _: () = assert!(LEVEL_DEFAULT <= LEVEL_MAX);
 const _: () = assert!(MAP_PARALLEL_DEFAULT <= MAP_PARALLEL_MAX && MAP_PARALLEL_MAX as usize <= BATCH_ROWS_MAX);
 const _: () = assert!(MAP_ITEM_BYTES_MAX <= PAYLOAD_BYTES_MAX, "an item is a payload");

@@ -61,15 +61,6 @@ pub enum ToScheduler {
         /// The attempt's fence.
         fence: Fence,
     },
-    /// What a running attempt has written so far, in place of what was said before. Nobody counts on it: the report has all of it.
-    Progress {
-        /// The instance.
-        instance: InstanceId,
-        /// The attempt's fence.
-        fence: Fence,
-        /// All of it, cut as a report's.
-        output: Output,
-    },
     /// The handler has ended. Repeated until acknowledged.
     Finished(Report),
     /// I can't start this now: give it to somebody else. It has not begun.

@@ -51,16 +51,6 @@ pub enum Event {
         /// The messages.
         messages: Vec<ToWorker>,
     },
-    /// A handler has written more. Told at most every [`PROGRESS_INTERVAL`](limits::PROGRESS_INTERVAL), and in it no more than
-    /// [`PROGRESS_BYTES_MAX`](limits::PROGRESS_BYTES_MAX).
-    Wrote {
-        /// The instance.
-        instance: InstanceId,
-        /// The attempt's fence.
-        fence: Fence,
-        /// All that it has written so far.
-        output: Output,
-    },
     /// A handler has ended.
     Ended {
         /// The instance.
@@ -262,7 +252,6 @@ impl WorkerNode {
                     self.message(connection, message);
                 }
             }
-            Event::Wrote { instance, fence, output } => self.wrote(instance, fence, output),
             Event::Ended { instance, fence, end, code, detail, output, result, items, retry_after } => {
                 self.ended(Report { instance, fence, end, code, detail, output, result, items, retry_after });
             }
@@ -477,19 +466,6 @@ impl WorkerNode {
                     }
                 }
             }
-        }
-    }
-
-    /// Tells everyone: the partition may have another owner by now than the one that sent the attempt. What stands in the way of a
-    /// scheduler that is silent is only kept for it, so it is told nothing.
-    fn wrote(&mut self, instance: InstanceId, fence: Fence, output: Output) {
-        if self.attempt((instance, fence)).is_none() {
-            return;
-        }
-        let is_heard = |link: &Link| self.now.since(link.heard_at) < self.lease;
-        let heard: Vec<_> = self.links.iter().filter(|(_, link)| is_heard(link)).map(|(connection, _)| *connection).collect();
-        for connection in heard {
-            self.send(connection, ToScheduler::Progress { instance, fence, output: output.clone() });
         }
     }
 

@@ -11,6 +11,7 @@ pub mod checkup;
 pub mod clock;
 pub mod editing;
 pub mod link;
+pub mod logs;
 pub mod people;
 pub mod ports;
 pub mod reading;

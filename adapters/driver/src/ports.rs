@@ -1,7 +1,7 @@
 //! The ports: what the loops need of the world.
 
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use punctual_core::backfill::{BackfillPlan, BackfillRow};
 use punctual_core::batch::{Batch, CommitOutcome, Output, Renewal, Snapshot};
@@ -15,7 +15,7 @@ use punctual_core::protocol::{Assignment, End};
 use punctual_core::scheduler::{Alert, Firings};
 use punctual_core::time::{Millis, Now, Timestamp};
 use punctual_core::workflow::NodeIndex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 pub use crate::checkup::{Check, Inconsistency};
 pub use crate::editing::{Applying, Edited, Expected, KeptAnswer, Reserved, Revision, Standing, TaskEdit};
@@ -795,41 +795,6 @@ pub struct Ended {
     pub retry_after: Option<Millis>,
 }
 
-/// What a handler has written so far.
-pub trait Written: Send + Sync + 'static {
-    /// Another number once more was written; 0 while nothing was.
-    fn mark(&self) -> u64;
-
-    /// All of it, at most [`OUTPUT_BYTES_MAX`](punctual_core::limits::OUTPUT_BYTES_MAX) bytes.
-    fn output(&self) -> Output;
-}
-
-/// Lets a running handler be looked at. Clones are of the same window.
-#[derive(Clone, Default)]
-pub struct Window {
-    written: Arc<OnceLock<Arc<dyn Written>>>,
-    opened: Arc<Notify>,
-}
-
-impl Window {
-    /// One whose opening is told to whoever waits there.
-    pub(crate) fn telling(opened: Arc<Notify>) -> Window {
-        Window { written: Arc::default(), opened }
-    }
-
-    /// Shows what is written there from now on. A second time it does nothing.
-    pub fn open(&self, written: Arc<dyn Written>) {
-        if self.written.set(written).is_ok() {
-            self.opened.notify_one();
-        }
-    }
-
-    /// What there is to see, once it is open.
-    pub fn written(&self) -> Option<&dyn Written> {
-        self.written.get().map(|written| &**written)
-    }
-}
-
 /// Runs handlers.
 pub trait Executor: Send + Sync + 'static {
     /// The handlers that it knows.
@@ -837,14 +802,4 @@ pub trait Executor: Send + Sync + 'static {
 
     /// Runs one attempt to its end. `stop` says when it is to end early; dropping the future ends the attempt at once.
     fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static;
-
-    /// The same, in a window that it may open. Handlers that have nothing to show until they end are just [run](Executor::run).
-    fn run_in(
-        &self,
-        assignment: Arc<Assignment>,
-        stop: watch::Receiver<Stop>,
-        _window: Window,
-    ) -> impl Future<Output = Ended> + Send + 'static {
-        self.run(assignment, stop)
-    }
 }

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::ids::{Fence, InstanceId};
-use punctual_core::limits;
 use punctual_core::protocol::{Assignment, End, ToScheduler};
-use punctual_core::time::{Millis, Monotonic};
+use punctual_core::time::Millis;
 use punctual_core::worker::{Command, Config, Event, WorkerNode};
 use rustc_hash::FxHashMap;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::alarm::Alarm;
 use crate::link::{CutOff, Links, ToWorkerNode, WorkerStatus};
-use crate::ports::{Clock, Ended, Executor, Stop, Window};
+use crate::ports::{Clock, Ended, Executor, Stop};
 
 /// Batches that may wait for the loop.
 pub const QUEUE_MAX: usize = 1_024;
@@ -26,17 +25,15 @@ pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock:
     // Bounded by the worker's slots.
     let (ended, mut has_ended) = mpsc::unbounded_channel();
     let machine = WorkerNode::new(config, clock.now().monotonic);
-    let opened = Arc::new(Notify::new());
     let (links, running) = (Links::default(), FxHashMap::default());
-    let mut node = Node { machine, executor, clock, ended, links, running, opened: opened.clone(), look_at: None };
+    let mut node = Node { machine, executor, clock, ended, links, running };
     let mut alarm = Alarm::default();
     loop {
-        node.look();
         if node.carry_out() {
             return;
         }
         let now = node.clock.now().monotonic;
-        let at = node.machine.poll_timeout().into_iter().chain(node.look_at).min().unwrap_or(now + IDLE_MAX);
+        let at = node.machine.poll_timeout().unwrap_or(now + IDLE_MAX);
         let at = node.links.come_round(now, at);
         tokio::select! {
             biased;
@@ -45,9 +42,6 @@ pub async fn run<E: Executor, C: Clock>(config: Config, executor: Arc<E>, clock:
                 Some(message) => node.take(message),
                 None => return,
             },
-            () = opened.notified() => {
-                node.look_at.get_or_insert(now + limits::PROGRESS_INTERVAL);
-            }
             () = alarm.rings(now, at) => node.handle(Event::Tick),
         }
         for _ in 1..EVENTS_AT_ONCE {
@@ -69,18 +63,11 @@ struct Node<E, C> {
     ended: mpsc::UnboundedSender<Event>,
     links: Links<ToScheduler>,
     running: FxHashMap<(InstanceId, Fence), Running>,
-    /// Told when a handler has opened its window.
-    opened: Arc<Notify>,
-    /// When to look through the windows; `None`: none is open.
-    look_at: Option<Monotonic>,
 }
 
 /// An attempt that runs.
 struct Running {
     stop: watch::Sender<Stop>,
-    window: Window,
-    /// The mark of what was last told of it, and when.
-    told: (u64, Monotonic),
 }
 
 impl<E: Executor, C: Clock> Node<E, C> {
@@ -137,12 +124,11 @@ impl<E: Executor, C: Clock> Node<E, C> {
     fn start(&mut self, assignment: Arc<Assignment>) {
         let (stop, stopped) = watch::channel(Stop::No);
         let (instance, fence) = (assignment.instance, assignment.fence);
-        let window = Window::telling(self.opened.clone());
-        self.running.insert((instance, fence), Running { stop, window: window.clone(), told: (0, Monotonic(0)) });
+        self.running.insert((instance, fence), Running { stop });
         let report = ReportOnDrop { instance, fence, ended: self.ended.clone(), how: None };
         let executor = self.executor.clone();
         tokio::spawn(async move {
-            let how = executor.run_in(assignment, stopped, window).await;
+            let how = executor.run(assignment, stopped).await;
             report.ended(how);
         });
     }
@@ -150,35 +136,6 @@ impl<E: Executor, C: Clock> Node<E, C> {
     fn stop(&self, instance: InstanceId, fence: Fence, how: Stop) {
         if let Some(running) = self.running.get(&(instance, fence)) {
             let _ = running.stop.send(how);
-        }
-    }
-
-    /// Looks through the windows, where it is time, and tells what is new: of the attempt first of which was told longest ago, and no more
-    /// than fits. The rest has its turn the next time.
-    fn look(&mut self) {
-        let now = self.clock.now().monotonic;
-        if self.look_at.take_if(|at| *at <= now).is_none() {
-            return;
-        }
-        let mut news = Vec::new();
-        for (key, Running { window, told: (mark, at), .. }) in &self.running {
-            let Some(written) = window.written() else { continue };
-            self.look_at = Some(now + limits::PROGRESS_INTERVAL);
-            if written.mark() != *mark {
-                news.push((*at, *key));
-            }
-        }
-        news.sort_unstable();
-        let mut room = limits::PROGRESS_BYTES_MAX;
-        for (_, key) in news {
-            let running = self.running.get_mut(&key).expect("found above");
-            let written = running.window.written().expect("it is open");
-            // What is written in between is told twice rather than never.
-            let (mark, output) = (written.mark(), written.output());
-            let Some(left) = room.checked_sub(output.bytes.len() + limits::PROGRESS_ROW_BYTES) else { break };
-            room = left;
-            running.told = (mark, now);
-            self.handle(Event::Wrote { instance: key.0, fence: key.1, output });
         }
     }
 }

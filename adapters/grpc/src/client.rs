@@ -8,12 +8,14 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use punctual_driver::link::ToWorkerNode;
+use punctual_driver::logs::{FLUSH_TIME_MAX, LogBuffer};
 use punctual_proto::version::Versions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 use tonic::transport::{Certificate, ClientTlsConfig};
 
 use crate::address::Address;
@@ -62,6 +64,8 @@ pub struct ClientOptions {
     pub timing: Timing,
     /// Is told of changes, which are also logged.
     pub watcher: Option<Arc<LinkWatcher>>,
+    /// Lines of attempts that are to be sent to some replica.
+    pub logs: Option<Arc<LogBuffer>>,
     /// The versions of the protocol that it speaks; fewer than this crate does only where an older worker is to be played.
     pub speaks: Versions,
 }
@@ -133,7 +137,8 @@ pub fn dial(options: ClientOptions, node: mpsc::Sender<ToWorkerNode>) -> Result<
     let (news, has_news) = mpsc::channel(NEWS_MAX);
     let (freed, _) = watch::channel(());
     let last_connection = AtomicU64::new(CONNECTIONS_BEHIND);
-    let common = Arc::new(Common { options, token, node, news, last_connection, reached: Mutex::default(), freed });
+    let common =
+        Arc::new(Common { options, token, node, news, last_connection, reached: Mutex::default(), freed, shipping: Default::default() });
     Ok(Dialler { common, known: BTreeMap::new(), tasks: JoinSet::new() }.run(seeds, has_news))
 }
 
@@ -164,7 +169,12 @@ impl Dialler {
         loop {
             tokio::select! {
                 biased;
-                () = node.closed() => return,
+                () = node.closed() => {
+                    if let Some(logs) = &self.common.options.logs {
+                        let _ = timeout(Duration::from_millis(FLUSH_TIME_MAX.0), logs.emptied()).await;
+                    }
+                    return;
+                }
                 news = has_news.recv() => match news {
                     Some(news) => self.take(news),
                     None => return,

@@ -19,6 +19,7 @@
 //! | `address` | what seeds and addresses may look like |
 //! | `pump` | messages of a node as frames of a stream, and back, for both sides |
 //! | `codec`, `status` | frames as messages of gRPC, and why a stream ends, in gRPC's words |
+//! | `logs` | lines of attempts, in calls beside the stream |
 //! | [`limits`] | the limits, and how they belong together |
 //!
 //! *Nobody else suffers.* Whatever a peer does to its own connection — bytes that are no HTTP/2, half a header and then silence, a stream
@@ -32,6 +33,7 @@ mod backoff;
 pub mod client;
 mod codec;
 pub mod limits;
+mod logs;
 mod pump;
 mod replica;
 pub mod server;

@@ -37,6 +37,9 @@ pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 4 << 10;
 
+/// How long a replica may take to store lines of attempts.
+pub const LOG_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Most replicas that a worker dials.
 pub const REPLICAS_MAX: usize = 256;
 /// Longest address of a replica, in bytes.

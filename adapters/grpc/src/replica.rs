@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use punctual_core::ids::ConnectionId;
 use punctual_driver::link::{LINK_BATCHES_MAX, ToWorkerNode};
+use punctual_driver::logs::buffer::{self, Shipped};
 use punctual_proto::connection::WorkerSide;
 use punctual_proto::limits::FRAME_BYTES_MAX;
 use punctual_proto::wire::{ReplicasReply, ReplicasRequest, ToSchedulerFrame};
@@ -24,6 +25,7 @@ use crate::client::{ClientOptions, ClientTls, LinkState};
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, DIAL_TIME_MAX, FRAMES_IN_FLIGHT_MAX, HEADER_BYTES_MAX, REDIAL_REPLACED, REDIAL_SAME, STREAM_WINDOW_BYTES,
 };
+use crate::logs::Remote;
 use crate::pump::{End, Pump};
 use crate::status;
 use crate::wire::workers_client::WorkersClient;
@@ -39,6 +41,8 @@ pub(crate) struct Common {
     pub(crate) reached: Mutex<BTreeSet<String>>,
     /// Says that there is one less of them.
     pub(crate) freed: watch::Sender<()>,
+    /// Held by the one that sends the lines of attempts.
+    pub(crate) shipping: tokio::sync::Mutex<()>,
 }
 
 /// What the tasks tell whoever started them.
@@ -83,7 +87,7 @@ impl Common {
     }
 
     /// A call with the worker's token.
-    fn request<T>(&self, message: T) -> Request<T> {
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some((key, value)) = &self.token {
             request.metadata_mut().insert(*key, value.clone());
@@ -192,6 +196,7 @@ async fn visit(common: &Common, address: &Address, told: &mut Option<LinkState>)
         common.options.timing.stall_time_max,
     );
     let by = address.clone();
+    let remote = Remote { common, client: client.clone() };
     // Fails only when the node or the dialler has ended, and then this task soon does too.
     let _ = common.news.send(News::Listed { by, addresses }).await;
     let _ = common.node.send(ToWorkerNode::Connected(connection, link)).await;
@@ -217,14 +222,38 @@ async fn visit(common: &Common, address: &Address, told: &mut Option<LinkState>)
             }
         }
     };
+    let shipping = ship(common, remote);
+    tokio::pin!(shipping);
     let failure = tokio::select! {
         biased;
         failure = conversing => failure,
         never = asking => never,
+        () = &mut shipping => unreachable!("it goes on for as long as the replica is there"),
     };
+    if common.node.is_closed()
+        && let Some(logs) = &common.options.logs
+    {
+        // The worker stops: what its attempts have said last is sent over the connection, which is still there.
+        buffer::flush(logs, shipping).await;
+    }
     let _ = common.node.send(ToWorkerNode::Disconnected(connection)).await;
     let _ = common.news.send(News::Disconnected { from: address.clone() }).await;
     failure
+}
+
+/// Sends lines of attempts to this replica, in turns with the others, until it is dropped.
+async fn ship(common: &Common, remote: Remote<'_>) {
+    let Some(logs) = &common.options.logs else { return std::future::pending().await };
+    loop {
+        let turn = common.shipping.lock().await;
+        let ended = buffer::ship(logs, |batch| remote.send(batch)).await;
+        drop(turn);
+        match ended {
+            // An older one: others may know how.
+            Shipped::NotHere => return std::future::pending().await,
+            Shipped::NotNow => {}
+        }
+    }
 }
 
 async fn reach(common: &Common, address: &Address) -> Result<WorkersClient<Channel>, Failure> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use punctual_core::ids::ReplicaId;
 use punctual_driver::link::ToSchedulerNode;
+use punctual_driver::logs::LogSink;
 use punctual_proto::limits::FRAME_BYTES_MAX;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -40,13 +41,15 @@ pub struct ServerOptions {
     pub replicas: watch::Receiver<Vec<String>>,
     /// How patient it is.
     pub timing: Timing,
+    /// Where lines of attempts go. `None`: workers are told that they are not stored here.
+    pub logs: Option<Arc<dyn LogSink>>,
 }
 
 impl ServerOptions {
     /// For the loopback: in the clear, without tokens, alone.
     pub fn for_loopback(replica: ReplicaId) -> Self {
         let (_, replicas) = watch::channel(Vec::new());
-        ServerOptions { replica, tls: None, tokens: Tokens::Unchecked, replicas, timing: Timing::default() }
+        ServerOptions { replica, tls: None, tokens: Tokens::Unchecked, replicas, timing: Timing::default(), logs: None }
     }
 }
 

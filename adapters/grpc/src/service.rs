@@ -8,13 +8,14 @@ use punctual_core::ids::{ConnectionId, WorkerId, WorkerLife};
 use punctual_core::protocol::{ToScheduler, ToWorker};
 use punctual_driver::link::{LINK_BATCHES_MAX, ToSchedulerNode};
 use punctual_proto::connection::SchedulerSide;
-use punctual_proto::wire::{ReplicasReply, ReplicasRequest, ToSchedulerFrame, ToWorkerFrame};
+use punctual_proto::wire::{LogBatch, LogReply, ReplicasReply, ReplicasRequest, ToSchedulerFrame, ToWorkerFrame};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::limits::{FRAMES_IN_FLIGHT_MAX, LAST_WORD_TIME_MAX, REPLICAS_MAX};
+use crate::logs;
 use crate::pump::{End, Pump};
 use crate::server::ServerOptions;
 use crate::status;
@@ -203,6 +204,16 @@ impl Workers for Arc<Service> {
         let (_, _stay) = admit(self, &request)?;
         let addresses = self.options.replicas.borrow().iter().take(REPLICAS_MAX).cloned().collect();
         Ok(Response::new(ReplicasReply { replica: self.options.replica.0.to_string(), addresses }))
+    }
+
+    async fn log(&self, request: Request<LogBatch>) -> Result<Response<LogReply>, Status> {
+        let (token, _stay) = admit(self, &request)?;
+        let batch = logs::from_wire(request.into_inner()).map_err(Status::invalid_argument)?;
+        if !token.allows(&batch.worker) {
+            return Err(Status::permission_denied(format!("this token is not one of worker {:?}. Use that worker's own", batch.worker.0)));
+        }
+        logs::take(self.options.logs.as_ref(), batch).await.map_err(logs::into_status)?;
+        Ok(Response::new(LogReply {}))
     }
 }
 

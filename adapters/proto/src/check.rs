@@ -147,7 +147,6 @@ impl Kind {
 pub(crate) const WELCOME: Kind = Kind("Welcome");
 pub(crate) const ASSIGN: Kind = Kind("Assign");
 pub(crate) const HELLO: Kind = Kind("Hello");
-pub(crate) const PROGRESS: Kind = Kind("Progress");
 pub(crate) const FINISHED: Kind = Kind("Finished");
 
 pub(crate) fn welcome(heartbeat: Millis, lease: Millis) -> Result<(), Refused> {

@@ -126,16 +126,14 @@ impl WorkerSide {
         })
     }
 
-    /// Makes frames of messages to the scheduler. Messages that its version doesn't have are left out.
+    /// Makes frames of messages to the scheduler.
     ///
     /// # Errors
     ///
     /// Where the scheduler would refuse a message: nothing is sent then.
     pub fn send(&mut self, messages: Vec<protocol::ToScheduler>) -> Result<Vec<ToSchedulerFrame>, ConnectionError> {
-        let knows_progress = self.version.is_some_and(|version| version >= version::PROGRESS_SINCE);
-        let is_known = |message: &protocol::ToScheduler| knows_progress || !matches!(message, protocol::ToScheduler::Progress { .. });
         let speaks = self.speaks;
-        let messages = messages.into_iter().filter(is_known).map(|message| convert::scheduler_message_into_wire(message, speaks));
+        let messages = messages.into_iter().map(|message| convert::scheduler_message_into_wire(message, speaks));
         Ok(self.outgoing.frames(messages.collect::<Result<_, _>>()?)?)
     }
 

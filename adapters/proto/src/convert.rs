@@ -86,9 +86,6 @@ pub fn scheduler_message_into_wire(message: ToScheduler, speaks: Versions) -> Re
         ToScheduler::Started { instance, fence } => {
             to_scheduler::Kind::Started(wire::Started { attempt: attempt_into_wire(check::Kind("Started"), instance, fence)? })
         }
-        ToScheduler::Progress { instance, fence, output } => {
-            to_scheduler::Kind::Progress(Box::new(progress_into_wire(instance, fence, output)?))
-        }
         ToScheduler::Finished(report) => to_scheduler::Kind::Finished(Box::new(report_into_wire(report)?)),
         ToScheduler::Returned { instance, fence } => {
             to_scheduler::Kind::Returned(wire::Returned { attempt: attempt_into_wire(check::Kind("Returned"), instance, fence)? })
@@ -111,12 +108,6 @@ pub fn scheduler_message_from_wire(message: wire::ToScheduler) -> Result<Option<
         to_scheduler::Kind::Started(started) => {
             let (instance, fence) = attempt_from_wire(check::Kind("Started"), started.attempt)?;
             ToScheduler::Started { instance, fence }
-        }
-        to_scheduler::Kind::Progress(progress) => {
-            let (instance, fence) = attempt_from_wire(check::PROGRESS, progress.attempt)?;
-            let output = output_from_wire(progress.output);
-            check::output(check::PROGRESS, &output)?;
-            ToScheduler::Progress { instance, fence, output }
         }
         to_scheduler::Kind::Finished(finished) => ToScheduler::Finished(report_from_wire(*finished)?),
         to_scheduler::Kind::Returned(returned) => {
@@ -310,12 +301,6 @@ fn report_from_wire(finished: wire::Finished) -> Result<Report, Refused> {
     };
     check::report(&report)?;
     Ok(report)
-}
-
-fn progress_into_wire(instance: InstanceId, fence: Fence, mut output: Output) -> Result<wire::Progress, Refused> {
-    cut_output(&mut output);
-    let attempt = attempt_into_wire(check::PROGRESS, instance, fence)?;
-    Ok(wire::Progress { attempt, output: output_into_wire(output) })
 }
 
 fn output_into_wire(output: Output) -> Option<wire::Output> {

@@ -9,9 +9,6 @@ pub const PROTOCOL_VERSION: u32 = 4;
 /// The oldest version that this side speaks.
 pub const OLDEST_VERSION: u32 = 1;
 
-/// The version since which workers tell what running attempts have written so far. Older schedulers would skip it: they are not sent it.
-pub const PROGRESS_SINCE: u32 = 2;
-
 /// The version since which workers say their tags, their program's version and what they reserve. Older schedulers don't read it, and assign
 /// by handlers alone; an older worker has no tags, no version, and reserves nothing.
 pub const TRAITS_SINCE: u32 = 3;
@@ -34,7 +31,7 @@ pub const fn understanding(version: u32) -> Understanding {
 }
 
 const _: () = assert!(SHARDS_SINCE < NODES_SINCE && NODES_SINCE <= PROTOCOL_VERSION);
-const _: () = assert!(PROGRESS_SINCE < TRAITS_SINCE && TRAITS_SINCE <= PROTOCOL_VERSION);
+const _: () = assert!(TRAITS_SINCE <= PROTOCOL_VERSION);
 const _: () = assert!(1 <= OLDEST_VERSION && OLDEST_VERSION <= PROTOCOL_VERSION);
 
 /// The versions that one side speaks: these two and all between.

@@ -11,6 +11,7 @@ mod events;
 mod explain;
 mod feed;
 mod identity;
+mod logs;
 mod open;
 mod printer;
 mod sign_in;

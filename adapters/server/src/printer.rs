@@ -48,6 +48,15 @@ impl Printer {
         }
     }
 
+    /// What prints lines there, or nowhere.
+    pub(crate) fn sayer(printer: Option<Printer>) -> crate::logs::Say {
+        Arc::new(move |line| {
+            if let Some(printer) = &printer {
+                printer.print(format!("{line}\n"));
+            }
+        })
+    }
+
     /// Counts something that nobody has time to print.
     pub(crate) fn skip(&self) {
         self.unprinted.fetch_add(1, Ordering::Relaxed);

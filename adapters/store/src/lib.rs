@@ -34,8 +34,8 @@ mod sqlite;
 pub use guards::Guards;
 #[cfg(feature = "recorder")]
 pub use mysql::recorder;
-pub use mysql::{MySqlOptions, MySqlStore};
-pub use sqlite::{Options, SqliteStore};
+pub use mysql::{MySqlLogs, MySqlOptions, MySqlStore};
+pub use sqlite::{Options, SqliteLogs, SqliteStore};
 
 /// Makes a definition of a stored document, or says why not.
 pub type Decode = Arc<dyn Fn(&str) -> Result<TaskDefinition, String> + Send + Sync>;

@@ -14,12 +14,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
 use punctual_core::protocol::{Assignment, End, MapRole};
-use punctual_driver::ports::{Ended, Stop, Window};
+use punctual_driver::logs::buffer::LineWriter;
+use punctual_driver::logs::{AttemptLog, TraceId};
+use punctual_driver::ports::{Ended, Stop};
 use punctual_spec::handler::{CommandConfig, Program};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -28,7 +29,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::watch;
 
-use crate::output::{Capture, Shared};
+use crate::output::Capture;
 use crate::process::Leader;
 use crate::result_file::{self, ResultFile, Results};
 use crate::user::{self, RunAs, UserError};
@@ -56,7 +57,7 @@ impl CommandWorld {
 }
 
 /// Runs one attempt.
-pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>, window: &Window) -> Ended {
+pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop: watch::Receiver<Stop>, log: Option<AttemptLog>) -> Ended {
     let config: CommandConfig = match serde_json::from_str(&assignment.handler.config) {
         Ok(config) => config,
         Err(error) => return failed_for_good(format!("the configuration of the command can't be read: {error}. Correct the task")),
@@ -75,9 +76,9 @@ pub(crate) async fn run(world: &CommandWorld, assignment: &Assignment, mut stop:
         Ok(running) => running,
         Err(error) => return prepared.explain(&error),
     };
-    window.open(running.capture.clone());
+    running.written.log = log.map(LineWriter::new);
     let (status, stopped) = running.follow(input.as_bytes(), &mut stop).await;
-    let output = std::mem::take(&mut *running.capture.lock()).finish();
+    let output = running.written.capture.finish();
     match status {
         Ok(status) => prepared.with_result(Ended { output, ..judge(status, &config.success_codes, stopped) }),
         Err(error) => Ended { output, ..failed(format!("how the program ended can't be told: {error}")) },
@@ -148,6 +149,7 @@ impl Prepared {
                 Err(error) => return Err(failed_for_good(error.to_string())),
             }
         }
+        environment.push(("TRACEPARENT".into(), TraceId::of(assignment).parent(assignment.fence).into()));
         environment.extend(config.env.iter().map(|(name, value)| (name.into(), value.into())));
         environment.extend(about_attempt(world, assignment));
         let placed = world.results.place(other_account.as_ref()).await;
@@ -187,7 +189,7 @@ impl Prepared {
         command.stdout(writer.try_clone()?).stderr(writer);
         let mut leader = Leader::spawn(&mut command)?;
         let stdin = leader.take_stdin();
-        Ok(Running { leader, stdin, pipe: Some(pipe), capture: Arc::default() })
+        Ok(Running { leader, stdin, pipe: Some(pipe), written: Written::default() })
     }
 
     fn path(&self) -> Option<&OsStr> {
@@ -303,7 +305,23 @@ struct Running {
     leader: Leader,
     stdin: Option<ChildStdin>,
     pipe: Option<pipe::Receiver>,
-    capture: Arc<Shared<Capture>>,
+    written: Written,
+}
+
+/// What a command has written.
+#[derive(Default)]
+struct Written {
+    capture: Capture,
+    log: Option<LineWriter>,
+}
+
+impl Written {
+    fn push(&mut self, bytes: &[u8]) {
+        self.capture.push(bytes);
+        if let Some(log) = &mut self.log {
+            log.push(bytes);
+        }
+    }
 }
 
 impl Running {
@@ -338,7 +356,7 @@ impl Running {
                     commanded = changed.is_ok();
                 }
                 read = read_some(&mut self.pipe, &mut buffer) => match read {
-                    Ok(count) if count > 0 => self.capture.lock().push(&buffer[..count]),
+                    Ok(count) if count > 0 => self.written.push(&buffer[..count]),
                     _ => self.pipe = None,
                 },
                 () = &mut feed, if feeding => feeding = false,
@@ -356,7 +374,7 @@ impl Running {
         while Instant::now() < deadline {
             // Past the runtime, which would answer from what it last heard about the pipe.
             match rustix::io::read(&pipe, &mut *buffer) {
-                Ok(count) if count > 0 => self.capture.lock().push(&buffer[..count]),
+                Ok(count) if count > 0 => self.written.push(&buffer[..count]),
                 Err(Errno::INTR) => {}
                 _ => return,
             }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Ended, Stop, Window};
+use punctual_driver::logs::AttemptLog;
+use punctual_driver::ports::{Ended, Stop};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -135,12 +136,11 @@ fn succeeded() -> Ended {
 }
 
 /// Runs a handler to its end, or until it is to end now. A panic is a failure.
-pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>, window: &Window) -> Ended {
+pub(crate) async fn run(handler: Erased, assignment: Arc<Assignment>, mut stop: watch::Receiver<Stop>, log: Option<AttemptLog>) -> Ended {
     if *stop.borrow() != Stop::No {
         return stopped_before_start();
     }
-    let context = TaskContext::new(assignment, stop.clone());
-    context.show(window);
+    let context = TaskContext::new(assignment, stop.clone(), log);
     let killed = async {
         if stop.wait_for(|asked| *asked == Stop::Kill).await.is_err() {
             std::future::pending::<()>().await;

@@ -29,6 +29,7 @@ use punctual_core::batch::Output;
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX};
 use punctual_core::protocol::{Assignment, End, MapRole};
 use punctual_core::time::Millis;
+use punctual_driver::logs::TraceId;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_spec::handler::{HttpConfig, Method, Redirects};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
@@ -209,6 +210,9 @@ fn request(client: &Client, config: &HttpConfig, assignment: &Assignment) -> Res
     if let Some(body) = body {
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(if is_json { "application/json" } else { "text/plain; charset=utf-8" }));
+    }
+    if let Ok(parent) = HeaderValue::try_from(TraceId::of(assignment).parent(assignment.fence)) {
+        headers.insert("traceparent", parent);
     }
     for (name, value) in &config.headers {
         let header = HeaderName::try_from(name).map_err(|_| format!("{name:?} can't be the name of a header"))?;

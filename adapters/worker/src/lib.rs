@@ -63,7 +63,8 @@ use std::sync::Arc;
 use punctual_core::batch::Output;
 use punctual_core::ids::WorkerId;
 use punctual_core::protocol::{Assignment, End};
-use punctual_driver::ports::{Ended, Executor, Stop, Window};
+use punctual_driver::logs::LogBuffer;
+use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_spec::handler::{COMMAND, HTTP, NOOP};
 use tokio::sync::watch;
 
@@ -73,6 +74,7 @@ pub use internal::InternalAddresses;
 pub use orphans::{Orphan, end_orphans};
 pub use output::cut_detail;
 pub use punctual_core::protocol::Shard;
+pub use punctual_driver::logs::Level;
 pub use task_context::TaskContext;
 pub use worker::{Band, BuildError, Builder, TraitsError, VersionSyntax, Worker, WorkerVersion};
 
@@ -88,6 +90,8 @@ pub struct Options {
     pub marker: String,
     /// Which internal addresses HTTP calls may go to.
     pub internal: InternalAddresses,
+    /// Where the lines go that commands write, as they write them. `None`: nowhere; their output is kept all the same.
+    pub logs: Option<Arc<LogBuffer>>,
 }
 
 /// Runs the built-in handlers: `command` where allowed, `http` and `noop`.
@@ -101,13 +105,14 @@ struct World {
     /// `None`: not allowed.
     command: Option<command::CommandWorld>,
     http: http::HttpWorld,
+    logs: Option<Arc<LogBuffer>>,
 }
 
 impl BuiltIn {
     /// Makes one. It starts nothing.
     pub fn new(options: &Options) -> Self {
         let command = options.allow_commands.then(|| command::CommandWorld::new(&options.worker.0, &options.marker));
-        BuiltIn { world: Arc::new(World { command, http: http::HttpWorld::new(options.internal.clone()) }) }
+        BuiltIn { world: Arc::new(World { command, http: http::HttpWorld::new(options.internal.clone()), logs: options.logs.clone() }) }
     }
 }
 
@@ -118,22 +123,16 @@ impl Executor for BuiltIn {
     }
 
     fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
-        self.run_in(assignment, stop, Window::default())
-    }
-
-    fn run_in(
-        &self,
-        assignment: Arc<Assignment>,
-        stop: watch::Receiver<Stop>,
-        window: Window,
-    ) -> impl Future<Output = Ended> + Send + 'static {
         let world = self.world.clone();
         async move {
             if *stop.borrow() != Stop::No {
                 return stopped_before_start();
             }
             match (&*assignment.handler.name, &world.command) {
-                (COMMAND, Some(command)) => command::run(command, &assignment, stop, &window).await,
+                (COMMAND, Some(command)) => {
+                    let log = world.logs.as_ref().map(|logs| logs.attempt(&assignment));
+                    command::run(command, &assignment, stop, log).await
+                }
                 (COMMAND, None) => failed_for_good(
                     "this worker was not started to run commands. Start it with commands allowed, or send the task elsewhere",
                 ),

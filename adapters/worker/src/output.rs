@@ -1,11 +1,10 @@
 //! What is kept of what a handler wrote and said.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use punctual_core::batch::Output;
 use punctual_core::limits::{DETAIL_BYTES_MAX, OUTPUT_BYTES_MAX};
-use punctual_driver::ports::Written;
 
 /// Stands at the end of a text that was cut.
 pub const CUT_MARK: &str = " … (cut)";
@@ -63,11 +62,6 @@ impl Capture {
         self.head.len() + self.tail.len()
     }
 
-    /// How many bytes have come.
-    pub(crate) fn taken(&self) -> u64 {
-        self.len() as u64 + self.dropped
-    }
-
     /// Whether nothing has come.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -96,31 +90,6 @@ impl Capture {
         let split = split_character_bytes(&bytes);
         bytes.truncate(bytes.len() - split);
         Output { bytes, dropped: dropped + split as u64 }
-    }
-}
-
-/// What a handler and whoever looks at it have in common. Nobody panics who holds it.
-#[derive(Debug, Default)]
-pub(crate) struct Shared<T>(Mutex<T>);
-
-impl<T> Shared<T> {
-    pub(crate) fn new(inner: T) -> Shared<T> {
-        Shared(Mutex::new(inner))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Written for Shared<Capture> {
-    fn mark(&self) -> u64 {
-        self.lock().taken()
-    }
-
-    fn output(&self) -> Output {
-        let so_far = self.lock().clone();
-        so_far.finish()
     }
 }
 

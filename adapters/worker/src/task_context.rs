@@ -1,6 +1,6 @@
 //! What a handler knows of its attempt.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use punctual_core::batch::Output;
@@ -8,11 +8,12 @@ use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
 use punctual_core::limits::OUTPUT_BYTES_MAX;
 use punctual_core::protocol::{Assignment, MapRole, Shard};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Stop, Window, Written};
+use punctual_driver::logs::{AttemptLog, Level, TraceId};
+use punctual_driver::ports::Stop;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::output::{Capture, Shared, cut_detail};
+use crate::output::{Capture, cut_detail};
 
 /// An attempt, as its handler sees it. Clones are of the same attempt.
 #[derive(Clone, Debug)]
@@ -20,41 +21,26 @@ pub struct TaskContext {
     assignment: Arc<Assignment>,
     begun: Instant,
     stop: watch::Receiver<Stop>,
-    lines: Arc<Shared<Lines>>,
+    log: Option<AttemptLog>,
+    lines: Arc<Mutex<Lines>>,
 }
 
 /// What a handler has said.
 #[derive(Debug)]
 struct Lines {
     logged: Capture,
-    /// How far it is, as a line.
-    progress: String,
-    /// How often it has said that.
-    progressed: u64,
+    /// What was said last of how far it is, and when.
+    progress: (String, Option<Instant>),
 }
 
-impl Written for Shared<Lines> {
-    fn mark(&self) -> u64 {
-        let lines = self.lock();
-        lines.logged.taken() + lines.progressed
-    }
-
-    fn output(&self) -> Output {
-        let (logged, progress) = {
-            let lines = self.lock();
-            (lines.logged.clone(), lines.progress.clone())
-        };
-        let mut output = logged.finish();
-        output.bytes.extend_from_slice(progress.as_bytes());
-        output
-    }
-}
+/// How often progress is a line of the log at most.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 impl TaskContext {
-    pub(crate) fn new(assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> Self {
+    pub(crate) fn new(assignment: Arc<Assignment>, stop: watch::Receiver<Stop>, log: Option<AttemptLog>) -> Self {
         // The rest of the room is for the result.
-        let lines = Lines { logged: Capture::new(OUTPUT_BYTES_MAX / 2), progress: String::new(), progressed: 0 };
-        TaskContext { assignment, begun: Instant::now(), stop, lines: Arc::new(Shared::new(lines)) }
+        let lines = Lines { logged: Capture::new(OUTPUT_BYTES_MAX / 2), progress: Default::default() };
+        TaskContext { assignment, begun: Instant::now(), stop, log, lines: Arc::new(Mutex::new(lines)) }
     }
 
     /// The instance.
@@ -170,15 +156,25 @@ impl TaskContext {
         }
     }
 
-    /// Writes a line to the attempt's output. Of too many the beginning and the end are kept, and what was dropped is counted.
+    /// Writes a line to the attempt's log, where it can be read at once, and to its output. Of too many the output has the beginning and the
+    /// end; what was dropped is counted in both.
     pub fn log(&self, line: impl AsRef<str>) {
-        let mut lines = self.lines.lock();
-        lines.logged.push(line.as_ref().as_bytes());
+        self.log_at(Level::Info, line);
+    }
+
+    /// The same, with how much it matters. Nothing waits for it, however much there is.
+    pub fn log_at(&self, level: Level, line: impl AsRef<str>) {
+        let line = line.as_ref();
+        if let Some(log) = &self.log {
+            log.write(level, line);
+        }
+        let mut lines = self.lines();
+        lines.logged.push(line.as_bytes());
         lines.logged.push(b"\n");
     }
 
-    /// Says how much is done, from 0 to 1, and what is going on. While the attempt runs this is the last line of its output, such as
-    /// `progress 40 %: reading`, in place of the one before; in its output at the end it has no place.
+    /// Says how much is done, from 0 to 1, and what is going on: a line of the attempt's log such as `progress 40 %: reading`, unless one came
+    /// just now. In its output it has no place.
     pub fn progress(&self, done: f32, note: impl AsRef<str>) {
         // What is not done is not shown as done.
         let most = if done >= 1.0 { 100.0 } else { 99.0 };
@@ -186,19 +182,36 @@ impl TaskContext {
         let percent = (done * 100.0).round().clamp(0.0, most) as u8;
         let note = cut_detail(&note.as_ref().replace(char::is_control, " "));
         let separator = if note.is_empty() { "" } else { ": " };
-        let mut lines = self.lines.lock();
-        lines.progress = format!("progress {percent} %{separator}{note}\n");
-        lines.progressed += 1;
+        let line = format!("progress {percent} %{separator}{note}");
+        let mut lines = self.lines();
+        let (said, at) = &lines.progress;
+        let is_soon = percent < 100 && at.is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL);
+        if is_soon || *said == line {
+            return;
+        }
+        if let Some(log) = &self.log {
+            log.line(Level::Info, &line);
+        }
+        lines.progress = (line, Some(Instant::now()));
     }
 
-    /// Shows what is written there.
-    pub(crate) fn show(&self, window: &Window) {
-        window.open(self.lines.clone());
+    /// The trace that the instance is, as 32 hexadecimal digits: the same for all its attempts, on whichever worker.
+    pub fn trace_id(&self) -> String {
+        TraceId::of(&self.assignment).to_string()
+    }
+
+    /// The value of W3C's `traceparent` for what the attempt calls.
+    pub fn traceparent(&self) -> String {
+        TraceId::of(&self.assignment).parent(self.assignment.fence)
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was logged, with the result behind it.
     pub(crate) fn output(&self, result: &str) -> Output {
-        let mut output = std::mem::replace(&mut self.lines.lock().logged, Capture::new(0)).finish();
+        let mut output = std::mem::replace(&mut self.lines().logged, Capture::new(0)).finish();
         output.bytes.extend_from_slice(result.as_bytes());
         output
     }
@@ -206,36 +219,47 @@ impl TaskContext {
 
 #[cfg(test)]
 mod tests {
+    use punctual_core::ids::WorkerId;
+    use punctual_driver::clock::SystemClock;
+    use punctual_driver::logs::{LogBuffer, LogLine};
+
     use super::*;
     use crate::testing::Attempt;
 
     #[test]
-    fn progress_is_the_last_line_until_the_end() {
-        let (context, window) = (Attempt::default().context(), Window::default());
-        context.show(&window);
-        let written = window.written().expect("it is open");
-        assert_eq!(written.mark(), 0);
-        let mut marks = vec![0];
-        let mut check = |expected: &str| {
-            assert_eq!(String::from_utf8_lossy(&written.output().bytes), expected);
-            assert!(!marks.contains(&written.mark()));
-            marks.push(written.mark());
-        };
+    fn what_is_said_is_a_line_at_once_and_output_in_the_end() {
+        let buffer = LogBuffer::new(WorkerId("w".into()), Arc::new(SystemClock::new()));
+        let attempt = Attempt::default();
+        let log = buffer.attempt(&attempt.assignment);
+        let context = TaskContext::new(Arc::new(attempt.assignment.clone()), attempt.stop.subscribe(), Some(log));
         context.progress(0.4, "reading");
-        check("progress 40 %: reading\n");
-        context.log("one");
-        check("one\nprogress 40 %: reading\n");
-        for (done, note, line) in [
-            (0.29, "two\nlines", "progress 29 %: two lines"),
-            (0.999, "", "progress 99 %"),
-            (1.0, "", "progress 100 %"),
-            (7.5, "", "progress 100 %"),
-            (-3.0, "", "progress 0 %"),
-            (f32::NAN, "", "progress 0 %"),
-        ] {
+        context.log("one\ntwo");
+        context.log_at(Level::Error, "three");
+        for (done, note) in [(0.29, "two\nlines"), (0.999, ""), (7.5, ""), (-3.0, "")] {
+            // As if the interval had passed.
+            context.lines().progress.1 = None;
             context.progress(done, note);
-            check(&format!("one\n{line}\n"));
+            context.progress(0.5, "too soon");
         }
-        assert_eq!(context.output("2").bytes, b"one\n2");
+        context.lines().progress = Default::default();
+        context.progress(f32::NAN, "");
+        let lines = buffer.waiting();
+        let shown: Vec<_> = lines.iter().map(|LogLine { level, message, .. }| format!("{level} {message}")).collect();
+        assert_eq!(
+            shown,
+            [
+                "info progress 40 %: reading",
+                "info one",
+                "info two",
+                "error three",
+                "info progress 29 %: two lines",
+                "info progress 99 %",
+                "info progress 100 %",
+                "info progress 0 %",
+                "info progress 0 %"
+            ]
+        );
+        assert_eq!(context.output("2").bytes, b"one\ntwo\nthree\n2");
+        assert_eq!(context.traceparent(), format!("00-{}-{}-01", context.trace_id(), &context.traceparent()[36..52]));
     }
 }

@@ -8,7 +8,7 @@ use punctual_core::definition::{Handler, TimeoutPolicy};
 use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
 use punctual_core::protocol::{Assignment, End};
 use punctual_core::time::Timestamp;
-use punctual_driver::ports::{Stop, Window};
+use punctual_driver::ports::Stop;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -68,7 +68,7 @@ impl Default for Attempt {
 impl Attempt {
     /// The attempt as its handler sees it, for what a handler calls.
     pub fn context(&self) -> TaskContext {
-        TaskContext::new(Arc::new(self.assignment.clone()), self.stop.subscribe())
+        TaskContext::new(Arc::new(self.assignment.clone()), self.stop.subscribe(), None)
     }
 
     /// Runs a handler in this attempt with this payload.
@@ -80,7 +80,7 @@ impl Attempt {
         H: Fn(TaskContext, P) -> F + Send + Sync + 'static,
     {
         let assignment = Assignment { payload: Some(payload.to_string().into()), ..self.assignment.clone() };
-        let ended = handler::run(handler::erase(handler), Arc::new(assignment), self.stop.subscribe(), &Window::default()).await;
+        let ended = handler::run(handler::erase(handler), Arc::new(assignment), self.stop.subscribe(), None).await;
         Outcome {
             end: ended.end,
             detail: ended.detail.as_deref().map(str::to_owned),

@@ -13,7 +13,8 @@ pub use punctual_core::routing::{TraitsError, VersionSyntax, WorkerVersion};
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
-use punctual_driver::ports::{Ended, Executor, Stop, Window};
+use punctual_driver::logs::LogBuffer;
+use punctual_driver::ports::{Ended, Executor, Stop};
 use punctual_grpc::{ClientOptions, ClientTls, DialError, dial};
 use punctual_spec::handler::{COMMAND, HTTP, NOOP};
 use serde::Serialize;
@@ -199,9 +200,10 @@ impl Builder {
         drop(dial(self.client.clone(), node)?);
         let worker = WorkerId(Arc::from(name));
         let (allow_commands, marker) = (self.allow_commands, worker.0.to_string());
-        let options = Options { allow_commands, worker: worker.clone(), marker, internal: self.internal };
+        let logs = LogBuffer::new(worker.clone(), Arc::new(SystemClock::new()));
+        let options = Options { allow_commands, worker: worker.clone(), marker, internal: self.internal, logs: Some(logs.clone()) };
         let built_in = (self.allow_commands || self.allow_http).then(|| BuiltIn::new(&options));
-        let handlers = Handlers { own: self.handlers, built_in, allow_http: self.allow_http };
+        let handlers = Handlers { own: self.handlers, built_in, allow_http: self.allow_http, logs };
         Ok(Worker { client: self.client, worker, slots, traits, handlers: Arc::new(handlers) })
     }
 }
@@ -246,7 +248,8 @@ impl Worker {
     /// None that [`build`](Builder::build) would not have found.
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), BuildError> {
         let (node, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
-        let dialling = dial(self.client, node.clone())?;
+        let client = ClientOptions { logs: Some(self.handlers.logs.clone()), ..self.client };
+        let dialling = dial(client, node.clone())?;
         // Another number after each start: schedulers learn by it that what the last life ran is lost.
         let life = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
         let (life, handlers) = (WorkerLife(life), self.handlers.handlers());
@@ -258,16 +261,15 @@ impl Worker {
             let _ = node.send(ToWorkerNode::Drain).await;
             std::future::pending::<()>().await;
         };
-        let carrying = async {
-            dialling.await;
-            std::future::pending::<()>().await;
+        let working = async {
+            tokio::select! {
+                biased;
+                () = working => {}
+                () = draining => {}
+            }
         };
-        tokio::select! {
-            biased;
-            () = working => {}
-            () = carrying => {}
-            () = draining => {}
-        }
+        // Dialling ends behind it, once what its attempts have logged last is sent, or can't be.
+        tokio::join!(working, dialling);
         Ok(())
     }
 }
@@ -277,6 +279,7 @@ struct Handlers {
     own: BTreeMap<Arc<str>, Erased>,
     built_in: Option<BuiltIn>,
     allow_http: bool,
+    logs: Arc<LogBuffer>,
 }
 
 impl Handlers {
@@ -292,22 +295,17 @@ impl Executor for Handlers {
     }
 
     fn run(&self, assignment: Arc<Assignment>, stop: watch::Receiver<Stop>) -> impl Future<Output = Ended> + Send + 'static {
-        self.run_in(assignment, stop, Window::default())
-    }
-
-    fn run_in(
-        &self,
-        assignment: Arc<Assignment>,
-        stop: watch::Receiver<Stop>,
-        window: Window,
-    ) -> impl Future<Output = Ended> + Send + 'static {
         let name = assignment.handler.name.clone();
         let own = self.own.get(&name).cloned();
         let built_in = self.of_built_in(&name).cloned();
+        let logs = self.logs.clone();
         async move {
             match (own, built_in) {
-                (Some(own), _) => handler::run(own, assignment, stop, &window).await,
-                (None, Some(built_in)) => built_in.run_in(assignment, stop, window).await,
+                (Some(own), _) => {
+                    let log = logs.attempt(&assignment);
+                    handler::run(own, assignment, stop, Some(log)).await
+                }
+                (None, Some(built_in)) => built_in.run(assignment, stop).await,
                 (None, None) => crate::failed_for_good(format!(
                     "this worker knows no handler {name:?}. Correct the task, or start a worker that knows it"
                 )),

@@ -253,7 +253,6 @@ impl Scheduler {
         live.row.fence = fence;
         live.row.worker = Some(WorkerRef { id: worker.id.clone(), life: worker.life });
         live.sent = Sent::NotYet;
-        live.has_output = false;
         live.cancel = None;
         live.change(State::Dispatched, Cause::Assigned, self.now.wall);
         let band = live.definition.band;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::batch::{AttemptOutput, Output};
+use crate::batch::AttemptOutput;
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{ConnectionId, Fence, InstanceId, WorkerLife};
@@ -58,12 +58,6 @@ impl Scheduler {
             ToScheduler::Started { instance, fence } => {
                 (worker.returns, worker.full_until) = (0, Monotonic(0));
                 self.started(connection, instance, fence);
-            }
-            ToScheduler::Progress { instance, fence, output } => {
-                let bytes = output.bytes.len() + limits::PROGRESS_ROW_BYTES;
-                if worker.may_tell(bytes, self.now.monotonic) {
-                    self.take_progress(instance, fence, output);
-                }
             }
             ToScheduler::Returned { instance, fence } => {
                 // It has its reasons, and they won't have gone by the time that it would get the next one.
@@ -252,18 +246,6 @@ impl Scheduler {
         }
     }
 
-    /// Takes in what the current attempt has written so far. It goes with the next batch; nobody waits for it.
-    fn take_progress(&mut self, id: InstanceId, fence: Fence, output: Output) {
-        if !self.is_owned(id.partition()) || !guard!(Guard::FenceOnProgress, self.is_current(id, fence)) {
-            return;
-        }
-        let waiting = self.lanes.progress_bytes();
-        let Some(live) = self.instances.get_mut(&id).filter(|_| waiting < limits::PROGRESS_PENDING_BYTES_MAX) else { return };
-        live.has_output = true;
-        let attempt = live.row.attempt;
-        self.lanes.pending(id.partition()).put_progress(AttemptOutput { instance: id, attempt, output });
-    }
-
     /// Takes a result in. It is acknowledged when its commit is through, or the one that made it count for nothing.
     /// What has come due and not begun is more urgent than what has ended, unless it is for that that it waits.
     fn reports_wait(&self) -> bool {
@@ -319,7 +301,7 @@ impl Scheduler {
         let live = self.instances.get_mut(&id).expect("looked up above");
         // It was taken for never received and has run all the same.
         live.row.attempt += u32::from(was_returned);
-        if live.has_output || !output.bytes.is_empty() || output.dropped > 0 {
+        if !output.bytes.is_empty() || output.dropped > 0 {
             self.lanes.pending(partition).put_output(AttemptOutput { instance: id, attempt: live.row.attempt, output });
         }
         if end == End::Succeeded {

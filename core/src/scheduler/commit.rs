@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::backfill::{BackfillRow, BackfillWrite};
-use crate::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, InstanceUpdate, LeaseCheck, Message, Output, SlotWrite, TaskWrite};
+use crate::batch::{AttemptOutput, Batch, CommitOutcome, GroupSlot, InstanceUpdate, LeaseCheck, Message, SlotWrite, TaskWrite};
 use crate::guard;
 use crate::guard::Guard;
 use crate::ids::{CommitId, ConnectionId, Fence, InboxId, InstanceId, PartitionId, TaskId};
@@ -28,10 +28,6 @@ pub(super) struct Pending {
     pub(super) removed_tasks: Vec<(PartitionId, TaskId, Timestamp)>,
     pub(super) occurrences: Vec<(PartitionId, Occurrence)>,
     outputs: Vec<AttemptOutput>,
-    /// What attempts that run have written so far, the latest of each.
-    progress: BTreeMap<(InstanceId, u32), Output>,
-    /// How much that is.
-    progress_bytes: usize,
     /// What other owners are asked.
     pub(super) messages: Vec<Message>,
     pub(super) applied: Vec<(PartitionId, InboxId)>,
@@ -83,7 +79,6 @@ impl Pending {
             + self.removed_tasks.len()
             + self.occurrences.len()
             + self.outputs.len()
-            + self.progress.len()
             + self.messages.len()
             + self.applied.len()
             + self.slots.len()
@@ -96,21 +91,9 @@ impl Pending {
         self.backfills.insert((row.partition, row.id), BackfillWrite { row, is_new: is_new || before });
     }
 
-    /// What an attempt has written at its end: what it had written before is part of it.
+    /// What an attempt has written, at its end.
     pub(super) fn put_output(&mut self, written: AttemptOutput) {
-        if let Some(before) = self.progress.remove(&(written.instance, written.attempt)) {
-            self.progress_bytes -= before.bytes.len();
-        }
         self.outputs.push(written);
-    }
-
-    /// What an attempt has written so far, in place of what waits.
-    pub(super) fn put_progress(&mut self, written: AttemptOutput) {
-        let AttemptOutput { instance, attempt, output } = written;
-        self.progress_bytes += output.bytes.len();
-        if let Some(before) = self.progress.insert((instance, attempt), output) {
-            self.progress_bytes -= before.bytes.len();
-        }
     }
 
     /// Whether there is nothing to write and nothing held.
@@ -125,7 +108,6 @@ impl Pending {
             || self.removed_tasks.iter().any(|(partition, ..)| *partition == id)
             || self.occurrences.iter().any(|(partition, _)| *partition == id)
             || self.outputs.iter().any(|output| output.instance.partition() == id)
-            || self.progress.keys().any(|(instance, _)| instance.partition() == id)
             || self.messages.iter().any(|message| message.from == id)
             || self.applied.iter().any(|(partition, _)| *partition == id)
             || self.slots.keys().any(|(partition, _)| *partition == id)
@@ -139,8 +121,6 @@ impl Pending {
         self.removed_tasks.retain(|(partition, ..)| *partition != id);
         self.occurrences.retain(|(partition, _)| *partition != id);
         self.outputs.retain(|output| output.instance.partition() != id);
-        self.progress.retain(|(instance, _), _| instance.partition() != id);
-        self.progress_bytes = self.progress.values().map(|output| output.bytes.len()).sum();
         self.messages.retain(|message| message.from != id);
         self.applied.retain(|(partition, _)| *partition != id);
         self.slots.retain(|(partition, _), _| *partition != id);
@@ -179,11 +159,6 @@ impl Lanes {
     /// About how many rows the next batches will have.
     pub(super) fn rows(&self) -> usize {
         self.0.iter().map(|lane| lane.pending.rows()).sum()
-    }
-
-    /// How many bytes of output of running attempts wait.
-    pub(super) fn progress_bytes(&self) -> usize {
-        self.0.iter().map(|lane| lane.pending.progress_bytes).sum()
     }
 
     /// Whether nothing is being written or is to be.
@@ -332,8 +307,6 @@ impl Scheduler {
         partitions.extend(pending.backfills.keys().map(|(partition, _)| *partition));
         batch.backfills = pending.backfills.into_values().collect();
         batch.outputs = pending.outputs;
-        let progress = pending.progress.into_iter();
-        batch.outputs.extend(progress.map(|((instance, attempt), output)| AttemptOutput { instance, attempt, output }));
         partitions.extend(batch.outputs.iter().map(|output| output.instance.partition()));
         if batch.is_empty() {
             // What is held rests on commits that are through.

@@ -379,7 +379,6 @@ impl Scheduler {
             timer: None,
             ready_at: None,
             sent: Sent::NotYet,
-            has_output: false,
             cancel: None,
             stray: None,
             cancel_requests: Vec::new(),

@@ -434,8 +434,6 @@ struct Live {
     /// When it became ready first, as [`Place`](crate::ready_queue::Place) counts it.
     ready_at: Option<i64>,
     sent: Sent,
-    /// Output of the current attempt was taken while it ran, or may have been: its report takes that one's place, also where it is empty.
-    has_output: bool,
     /// Set once the current attempt was asked to end.
     cancel: Option<(Cause, Option<Arc<str>>)>,
     /// The worker that was taken for lost has come back and is still at it. Its success counts until somebody else is given the instance; then

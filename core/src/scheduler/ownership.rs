@@ -573,7 +573,6 @@ impl Scheduler {
             timer: None,
             ready_at,
             sent: Sent::Unknown,
-            has_output: is_with_worker,
             cancel: None,
             stray: None,
             cancel_requests: Vec::new(),

@@ -60,8 +60,6 @@ pub(super) struct Worker {
     pub(super) full_until: Monotonic,
     /// How often in a row.
     pub(super) returns: u32,
-    /// When output of its running attempts was first taken in this interval, and how many bytes since.
-    progress: (Monotonic, usize),
 }
 
 impl Worker {
@@ -92,17 +90,6 @@ impl Worker {
 
     fn kind_of_next_slot(&self) -> usize {
         [Band::Low, Band::Normal].into_iter().find(|band| self.room(*band) > 0).unwrap_or(Band::Urgent).index()
-    }
-
-    /// Whether so many more bytes of output of running attempts may be taken from it now.
-    pub(super) fn may_tell(&mut self, bytes: usize, now: Monotonic) -> bool {
-        let (since, taken) = &mut self.progress;
-        if now.since(*since) >= limits::PROGRESS_INTERVAL {
-            (*since, *taken) = (now, 0);
-        }
-        *taken = taken.saturating_add(bytes);
-        // Twice, for intervals of the worker that don't begin when this one does.
-        *taken <= 2 * limits::PROGRESS_BYTES_MAX
     }
 }
 
@@ -194,7 +181,6 @@ impl Workers {
             account_from: 0,
             full_until: Monotonic(0),
             returns: 0,
-            progress: (Monotonic(0), 0),
         };
         let index = match self.free.pop() {
             Some(index) => {

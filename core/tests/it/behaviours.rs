@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_core::backoff::{Backoff, BackoffPolicy, Jitter};
-use punctual_core::batch::Output;
 use punctual_core::cron::{Dialect, Expression, GapPolicy, OverlapPolicy, Schedule};
 use punctual_core::definition::{Blocking, MisfireAction, TaskDefinition, Trigger};
 use punctual_core::instance::{Cause, Origin, State};
@@ -643,7 +642,7 @@ fn a_heartbeat_that_crosses_a_result_is_quiet() {
     assert!(world.alerts.is_empty(), "{:?}", world.alerts);
 }
 
-/// C362: a heartbeat, a word of progress and one of the start that arrive behind the result, before and after it is written.
+/// C362: a heartbeat and a word of the start that arrive behind the result, before and after it is written.
 #[test]
 fn what_arrives_behind_a_result_changes_nothing() {
     for written in [false, true] {
@@ -662,13 +661,7 @@ fn what_arrives_behind_a_result_changes_nothing() {
         } else {
             assert_eq!(world.states("a"), [State::Running], "it is on its way into the store");
         }
-        let output = Output { bytes: b"late".to_vec(), dropped: 0 };
-        let messages = vec![
-            ToScheduler::Heartbeat,
-            ToScheduler::Started { instance, fence },
-            ToScheduler::Progress { instance, fence, output },
-            ToScheduler::Heartbeat,
-        ];
+        let messages = vec![ToScheduler::Heartbeat, ToScheduler::Started { instance, fence }, ToScheduler::Heartbeat];
         world.tell_replica(0, punctual_core::scheduler::Event::WorkerMessages { connection: world.connection_of(0), messages });
         world.run(MINUTE);
         let row = world.rows("a")[0];

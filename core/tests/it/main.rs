@@ -20,7 +20,6 @@ mod maps;
 mod odd_input;
 mod operator;
 mod pauses;
-mod progress;
 mod queueing;
 mod regressions;
 mod routing;

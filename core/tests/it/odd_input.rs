@@ -42,14 +42,13 @@ fn a_worker_may_say_anything() {
                     end: End::Cancelled,
                     code: None,
                     detail: None,
-                    output: Output::default(),
+                    output: Output { bytes: b"odd".to_vec(), dropped: u64::MAX },
                     result: None,
                     items: None,
                     retry_after: None,
                 };
                 let messages = vec![
                     ToScheduler::Started { instance, fence },
-                    ToScheduler::Progress { instance, fence, output: Output { bytes: b"odd".to_vec(), dropped: u64::MAX } },
                     ToScheduler::Returned { instance, fence },
                     ToScheduler::Finished(report),
                     ToScheduler::Hello(hello("odd", vec![Running { instance, fence }])),

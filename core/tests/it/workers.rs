@@ -134,38 +134,6 @@ fn a_lease_of_nothing_is_not_taken() {
     assert!(!sent(&commands, SCHEDULER).iter().any(|message| matches!(message, ToScheduler::Hello(_))), "or both would talk for ever");
 }
 
-#[test]
-fn what_an_attempt_writes_is_told_to_all_that_are_heard_while_it_runs() {
-    let mut worker = Worker::welcomed();
-    worker.told(SCHEDULER, vec![ToWorker::Assign(assignment(1))]);
-    let (instance, fence) = (assignment(1).instance, assignment(1).fence);
-    let output = Output { bytes: b"so far".to_vec(), dropped: 0 };
-    let wrote = |instance, fence| Event::Wrote { instance, fence, output: output.clone() };
-    let told = |connection| {
-        let messages = vec![ToScheduler::Progress { instance, fence, output: output.clone() }];
-        Command::Send { connection, messages }
-    };
-    assert_eq!(worker.hears(wrote(instance, fence)), [told(SCHEDULER), told(ANOTHER)]);
-    assert_eq!(worker.hears(wrote(instance, Fence(fence.0 + 1))), [], "no such attempt");
-
-    worker.now += SILENCE;
-    worker.told(SCHEDULER, vec![ToWorker::Alive]);
-    assert_eq!(worker.hears(wrote(instance, fence)), [told(SCHEDULER)], "the other one is silent");
-    let ended = Event::Ended {
-        instance,
-        fence,
-        end: End::Succeeded,
-        code: None,
-        detail: None,
-        output: output.clone(),
-        result: None,
-        items: None,
-        retry_after: None,
-    };
-    worker.hears(ended);
-    assert_eq!(worker.hears(wrote(instance, fence)), [], "it has ended");
-}
-
 fn assign(sequence: u64) -> Vec<ToWorker> {
     vec![ToWorker::Assign(assignment(sequence))]
 }

@@ -68,7 +68,6 @@ async fn every_kind_of_message_goes_both_ways() {
     let upwards = [
         ToScheduler::Heartbeat,
         ToScheduler::Started { instance: INSTANCE, fence: FENCE },
-        ToScheduler::Progress { instance: INSTANCE, fence: FENCE, output: report.output.clone() },
         ToScheduler::Finished(report),
         ToScheduler::Returned { instance: INSTANCE, fence: FENCE },
         ToScheduler::Draining,

@@ -3,6 +3,7 @@
 mod end_to_end;
 mod harness;
 mod links;
+mod logs;
 mod raw;
 mod replicas;
 mod tls;

@@ -53,6 +53,20 @@ impl Decoder for Bytes {
     }
 }
 
+/// A call with one message, showing this in the metadata `authorization`.
+pub(crate) async fn call(address: SocketAddr, name: &str, authorization: Option<&str>, message: Vec<u8>) -> Result<Vec<u8>, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_timeout(Duration::from_secs(5));
+    let channel = in_time("a connection", endpoint.connect()).await.expect("it listens");
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.expect("a channel");
+    let mut request = Request::new(message);
+    if let Some(authorization) = authorization {
+        request.metadata_mut().insert("authorization", authorization.parse().expect("ASCII"));
+    }
+    let path = format!("/punctual.worker.v1.Workers/{name}").parse().expect("a path");
+    in_time("an answer", client.unary(request, path, Bytes)).await.map(Response::into_inner)
+}
+
 /// A stream to a scheduler.
 pub(crate) struct RawStream {
     pub(crate) up: mpsc::Sender<Vec<u8>>,

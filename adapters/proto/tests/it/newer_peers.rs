@@ -65,3 +65,16 @@ fn kinds_that_are_not_known_are_skipped_and_counted() {
     assert_eq!(worker.receive(ToWorkerFrame::decode(&bytes[..]).unwrap()), Ok(vec![ToWorker::Alive]));
     assert_eq!(worker.dropped(), Dropped { repeated_frames: 0, unknown_messages: 1 });
 }
+
+/// Workers of versions 2 to 4 tell what running attempts have written so far, which nobody reads any more.
+#[test]
+fn what_older_workers_tell_besides_is_skipped() {
+    let mut scheduler = SchedulerSide::default();
+    let hello = WorkerSide::default().send(vec![ToScheduler::Hello(samples::hello())]).unwrap().remove(0);
+    scheduler.receive(hello).unwrap();
+    let progress = [0x3a, 0x15, 0x0a, 0x0b, 0x09, 0x11, 0, 0, 0, 0, 0, 0x2b, 0, 0x10, 0x12, 0x12, 6, 0x0a, 2, 0, 0xff, 0x10, 6];
+    let bytes = with_part(with_part(vec![0x08, 2], 2, &progress), 2, &[0x12, 0]);
+    let frame = ToSchedulerFrame::decode(&bytes[..]).unwrap();
+    assert_eq!(scheduler.receive(frame), Ok(vec![ToScheduler::Heartbeat]));
+    assert_eq!(scheduler.dropped().unknown_messages, 1);
+}

@@ -261,7 +261,6 @@ fn what_the_other_side_would_refuse_is_not_sent() {
     }
     for (message, refused) in [
         (ToScheduler::Started { instance, fence }, "Started.attempt.instance"),
-        (ToScheduler::Progress { instance, fence, output: Default::default() }, "Progress.attempt.instance"),
         (ToScheduler::Returned { instance, fence }, "Returned.attempt.instance"),
         (hello(|hello| hello.slots = 0), "Hello.slots"),
         (hello(|hello| hello.running[0].instance = InstanceId(u64::MAX)), "Hello.running.instance"),

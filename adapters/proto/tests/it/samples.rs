@@ -93,7 +93,6 @@ pub(crate) fn to_scheduler() -> Vec<ToScheduler> {
         ToScheduler::Hello(hello()),
         ToScheduler::Heartbeat,
         ToScheduler::Started { instance, fence },
-        ToScheduler::Progress { instance, fence, output: report().output },
         ToScheduler::Finished(report()),
         ToScheduler::Returned { instance, fence },
         ToScheduler::Draining,

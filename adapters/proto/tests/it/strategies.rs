@@ -159,7 +159,6 @@ pub(crate) fn to_scheduler() -> impl Strategy<Value = ToScheduler> {
         hello().prop_map(ToScheduler::Hello),
         Just(ToScheduler::Heartbeat),
         attempt().prop_map(|(instance, fence)| ToScheduler::Started { instance, fence }),
-        (attempt(), report()).prop_map(|((instance, fence), report)| ToScheduler::Progress { instance, fence, output: report.output }),
         report().prop_map(ToScheduler::Finished),
         attempt().prop_map(|(instance, fence)| ToScheduler::Returned { instance, fence }),
         Just(ToScheduler::Draining),

@@ -4,10 +4,8 @@ use punctual_core::protocol::{Hello, ToScheduler, ToWorker};
 use punctual_core::routing::{Understanding, WorkerTraits};
 use punctual_core::time::Millis;
 use punctual_proto::connection::{SchedulerSide, WorkerSide};
-use punctual_proto::version::{
-    OLDEST_VERSION, PROGRESS_SINCE, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate,
-};
-use punctual_proto::wire::{to_scheduler, to_worker};
+use punctual_proto::version::{OLDEST_VERSION, PROTOCOL_VERSION, SHARDS_SINCE, TRAITS_SINCE, VersionError, Versions, accept, negotiate};
+use punctual_proto::wire::to_scheduler;
 
 use crate::samples;
 
@@ -68,40 +66,6 @@ fn a_worker_takes_only_what_it_has_offered() {
 fn this_side_speaks_what_its_constants_say() {
     assert_eq!(Versions::OURS, versions(OLDEST_VERSION, PROTOCOL_VERSION));
     assert_eq!((OLDEST_VERSION, PROTOCOL_VERSION), (1, 4));
-}
-
-/// A worker and a scheduler of these versions, after hello and welcome.
-fn joined(worker_newest: u32, scheduler_newest: u32) -> (WorkerSide, SchedulerSide) {
-    let (mut worker, mut scheduler) = (WorkerSide::default(), SchedulerSide::default());
-    let mut hello = worker.send(vec![ToScheduler::Hello(samples::hello())]).unwrap().remove(0);
-    let Some(to_scheduler::Kind::Hello(offered)) = &mut hello.messages[0].kind else { panic!("a hello") };
-    offered.newest_version = worker_newest;
-    scheduler.receive(hello).unwrap();
-    let welcome = ToWorker::Welcome { heartbeat: Millis(10_000), lease: Millis(30_000) };
-    let mut welcome = scheduler.send(vec![welcome]).unwrap().remove(0);
-    let Some(to_worker::Kind::Welcome(chosen)) = &mut welcome.messages[0].kind else { panic!("a welcome") };
-    chosen.version = worker_newest.min(scheduler_newest);
-    worker.receive(welcome).unwrap();
-    (worker, scheduler)
-}
-
-#[test]
-fn output_so_far_is_told_where_the_scheduler_knows_it() {
-    let said = samples::to_scheduler();
-    let is_progress = |message: &ToScheduler| matches!(message, ToScheduler::Progress { .. });
-    let without: Vec<_> = said.iter().filter(|message| !is_progress(message)).cloned().collect();
-    let heard = |(mut worker, mut scheduler): (WorkerSide, SchedulerSide)| {
-        let frames = worker.send(said.clone()).unwrap();
-        frames.into_iter().flat_map(|frame| scheduler.receive(frame).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(heard(joined(PROTOCOL_VERSION, PROTOCOL_VERSION)), said);
-    assert_eq!(heard(joined(PROTOCOL_VERSION, PROGRESS_SINCE - 1)), without, "a scheduler of before");
-    assert_eq!(joined(PROGRESS_SINCE - 1, PROTOCOL_VERSION).1.version(), Some(PROGRESS_SINCE - 1), "a worker of before");
-
-    let mut stranger = WorkerSide::default();
-    let progress: Vec<_> = said.iter().filter(|message| is_progress(message)).cloned().collect();
-    assert_eq!(progress.len(), 1);
-    assert_eq!(stranger.send(progress), Ok(vec![]), "nobody knows yet what the scheduler speaks");
 }
 
 /// By what both speak, not by what the worker could: a worker of before is given no shard, however often it says hello.

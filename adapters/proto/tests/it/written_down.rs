@@ -7,7 +7,7 @@ use punctual_core::definition::TimeoutAction;
 use punctual_core::protocol::{End, ToScheduler, ToWorker};
 use punctual_proto::convert;
 use punctual_proto::version::Versions;
-use punctual_proto::wire::{to_scheduler, to_worker};
+use punctual_proto::wire::{Attempt, LogBatch, LogLevel, LogLine, LogLines, LogReply, to_scheduler, to_worker};
 
 use crate::samples;
 
@@ -58,7 +58,6 @@ fn what_workers_say() {
             ),
             "1200",
             "1a0d0a0b091100000000002b001012",
-            "3a150a0b091100000000002b00101212060a0200ff1006",
             "22300a0b091100000000002b0010121002181122066b696c6c65642a060a0200ff100632035b315d3890bf05e20103310a32",
             "2a0d0a0b091100000000002b001012",
             "3200",
@@ -86,4 +85,15 @@ fn what_is_done_when_the_time_is_over() {
         let Some(to_worker::Kind::Assign(assign)) = wire.kind else { panic!("an assignment") };
         assert_eq!(assign.timeout.unwrap().action, number, "{action:?}");
     }
+}
+
+/// Lines go beside the connection.
+#[test]
+fn what_attempts_log() {
+    let line = LogLine { sequence: 7, at_ms: -5, level: LogLevel::Warn.into(), dropped: 3, message: "ä".into() };
+    let attempt = Some(Attempt { instance: Some(0x2b_0000_0000_0011), fence: Some(18) });
+    let lines = LogLines { attempt, number: 2, task: Some(9), trace_id: vec![7; 2], lines: vec![line] };
+    let batch = LogBatch { worker: "w1".into(), attempts: vec![lines] };
+    assert_eq!(hex(&batch), "0a02773112230a0b091100000000002b00101210021809220207072a0c08071009180420032a02c3a4");
+    assert_eq!(hex(&LogReply {}), "");
 }

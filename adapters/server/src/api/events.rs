@@ -60,7 +60,7 @@ pub(crate) struct Filter {
 }
 
 /// The event that was heard last, in Last-Event-ID.
-pub(crate) struct LastEvent(Option<String>);
+pub(crate) struct LastEvent(pub(crate) Option<String>);
 
 impl<S: Send + Sync> axum::extract::FromRequestParts<S> for LastEvent {
     type Rejection = ApiError;

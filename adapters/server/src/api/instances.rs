@@ -140,21 +140,6 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
     Ok(Json(detail))
 }
 
-/// What the attempts of an instance wrote.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Logs {
-    instance: String,
-    state: &'static str,
-    outputs: Vec<views::OutputShown>,
-}
-
-pub(crate) async fn logs<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Logs>, ApiError> {
-    let view = find(&api, &id).await?;
-    let outputs = api.store.outputs(view.row.id).await?;
-    let outputs = outputs.iter().map(|(attempt, output)| views::output(*attempt, output)).collect();
-    Ok(Json(Logs { instance: id, state: view.row.state.name(), outputs }))
-}
-
 /// What became of a cancellation.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Cancelled {

@@ -18,6 +18,7 @@ mod fires;
 mod handed;
 mod instances;
 pub(crate) mod listener;
+pub(crate) mod logs;
 mod nodes;
 mod openapi;
 mod parts;
@@ -62,6 +63,7 @@ use crate::applied::Applied;
 use crate::console::{self, Pulse};
 use crate::events::Events;
 use crate::identity::Role;
+use crate::logs::Logs;
 use crate::sign_in::access::Access;
 use crate::sign_in::{self, pages};
 
@@ -103,6 +105,8 @@ pub(crate) struct Api<S, C> {
     pub(crate) access: Arc<Access>,
     /// What has ended in the last hour.
     pub(crate) pulse: Arc<Pulse>,
+    /// Lines of attempts.
+    pub(crate) logs: Arc<Logs>,
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -119,6 +123,7 @@ impl<S, C> Clone for Api<S, C> {
             trouble: self.trouble.clone(),
             access: self.access.clone(),
             pulse: self.pulse.clone(),
+            logs: self.logs.clone(),
         }
     }
 }
@@ -435,7 +440,13 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Method::GET,
             "/api/v1/instances/{id}/logs",
             Instance(Viewer),
-            get_with(instances::logs::<S, C>, named("getLogs", "What the attempts of an instance wrote")),
+            get_with(logs::page::<S, C>, named("getLogs", "What the attempts of an instance wrote")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/instances/{id}/logs/stream",
+            Instance(Viewer),
+            get_with(logs::stream::<S, C>, named("followLogs", "What the attempts of an instance write, as it comes")),
         )
         .api(
             Method::POST,

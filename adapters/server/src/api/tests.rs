@@ -77,6 +77,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/api/v1/instances", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}/logs", A(Role::Viewer)),
+    ("GET", "/api/v1/instances/{id}/logs/stream", A(Role::Viewer)),
     ("GET", "/api/v1/instances/{id}/explain", A(Role::Viewer)),
     ("GET", "/api/v1/tasks/{name}/explain", A(Role::Viewer)),
     ("POST", "/api/v1/tasks/{name}/backfills", A(Role::Operator)),
@@ -193,7 +194,10 @@ impl World {
         let (_, trouble) = watch::channel(None);
         let access = Arc::new(Access::new(reach, None));
         let (applied, events, partitions) = (Applied::default(), Events::new(1), Store::partitions(&*store));
-        let api = Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default() };
+        let lines = Arc::new(punctual_store::SqliteLogs::beside(folder.path().join("punctual.db")));
+        let logs = Logs::start(lines, clock.clone(), 1, Arc::new(|_| {}));
+        let api =
+            Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default(), logs };
         World { router: router(api.clone()), api, _folder: folder }
     }
 

@@ -79,6 +79,10 @@ impl ClientError {
 
 /// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest stream of events; a server ends its own earlier.
+const STREAM_TIME_MAX: Duration = Duration::from_secs(300);
+/// Longest line of one, in bytes.
+const EVENT_BYTES_MAX: usize = 1 << 20;
 
 /// Trusts the system's roots where the address asks for TLS, and nobody where it does not: reading them takes a while.
 fn tls(is_wanted: bool) -> rustls::ClientConfig {
@@ -199,6 +203,51 @@ impl Client {
         self.answer(self.http.put(url).header("content-type", "application/json").body(body.to_string())).await
     }
 
+    /// Hears server-sent events until `hear` has had enough, which is answered with `false`, or until the stream ends, with `true`. `hear` is
+    /// told of each event's kind and data.
+    pub(crate) async fn events(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        mut hear: impl FnMut(&str, Value) -> bool,
+    ) -> Result<bool, ClientError> {
+        let url = self.url(path)?;
+        // It lasts as long as there is something to hear.
+        let request = self.signed(self.http.get(url).query(query).timeout(STREAM_TIME_MAX));
+        let unreachable = |error: reqwest::Error| ClientError::Unreachable { api: self.api.clone(), reason: root_cause(&error) };
+        let mut response = request.send().await.map_err(unreachable)?;
+        if !response.status().is_success() {
+            return self.read(response).await.map(|_| true);
+        }
+        let (mut begun, mut kind, mut data) = (Vec::new(), String::new(), String::new());
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+                begun.extend_from_slice(piece);
+                if begun.last() != Some(&b'\n') {
+                    if begun.len() > EVENT_BYTES_MAX {
+                        return Err(ClientError::NotPunctual { api: self.api.clone(), reason: "an event without end".to_owned() });
+                    }
+                    continue;
+                }
+                let line = String::from_utf8_lossy(&begun).trim_end_matches(['\r', '\n']).to_owned();
+                begun.clear();
+                match line.split_once(':') {
+                    Some(("event", value)) => kind = value.trim_start().to_owned(),
+                    Some(("data", value)) => data.push_str(value.trim_start()),
+                    None if line.is_empty() && !kind.is_empty() => {
+                        let told = serde_json::from_str(&data).unwrap_or_default();
+                        if !hear(&kind, told) {
+                            return Ok(false);
+                        }
+                        (kind, data) = (String::new(), String::new());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Names may hold anything, so each part of the path is escaped.
     fn url(&self, path: &[&str]) -> Result<reqwest::Url, ClientError> {
         // The rules for addresses take these two away, even when they are escaped.
@@ -220,12 +269,17 @@ impl Client {
         Ok(url)
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value, ClientError> {
-        let request = match (&self.session, &self.token) {
+    /// With what opens the API.
+    fn signed(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match (&self.session, &self.token) {
             (Some(session), _) => request.header("cookie", session.cookie.clone()).header("x-csrf-token", session.csrf.clone()),
             (None, Some(token)) => request.bearer_auth(token),
             (None, None) => request,
-        };
+        }
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value, ClientError> {
+        let request = self.signed(request);
         let unreachable = |error: reqwest::Error| ClientError::Unreachable { api: self.api.clone(), reason: root_cause(&error) };
         self.read(request.send().await.map_err(unreachable)?).await
     }

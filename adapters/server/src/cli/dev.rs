@@ -9,10 +9,12 @@ use punctual_core::ids::{InboxId, PartitionId, WorkerId};
 use punctual_core::inbox::{InboxEntry, Request};
 use punctual_core::limits;
 use punctual_driver::clock::SystemClock;
+use punctual_driver::logs::{FLUSH_TIME_MAX, KEEP_DAYS_DEFAULT, KEEP_DAYS_MAX, LogBuffer, buffer};
 use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
 use punctual_signals::LocalSignals;
 use punctual_spec::file::TaskFile;
 use punctual_spec::zones::Zones;
+use punctual_store::SqliteLogs;
 use punctual_worker::{BuiltIn, InternalAddresses, Options};
 use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +28,7 @@ use crate::api::listener;
 use crate::api::{self, Api};
 use crate::embedded::Embedded;
 use crate::feed::Feed;
+use crate::logs::Logs;
 use crate::open;
 use crate::printer::Printer;
 use crate::sign_in::access::Access;
@@ -49,6 +52,9 @@ pub(crate) struct DevArgs {
     slots: u32,
     #[command(flatten)]
     internal: InternalArgs,
+    /// Keep the lines that attempts log for so many days, today among them
+    #[arg(long, default_value_t = KEEP_DAYS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEEP_DAYS_MAX)), value_name = "DAYS")]
+    keep_log_days: u32,
     /// Print nothing about what happens
     #[arg(long)]
     quiet: bool,
@@ -115,7 +121,12 @@ impl DevArgs {
         let (events, trouble, pulse) = (feed.events(), feed.trouble(), feed.pulse());
         // What runs here is this machine's own.
         let internal = self.internal.clone().or(InternalAddresses::loopback());
-        let executor = BuiltIn::new(&Options { allow_commands: true, worker: WorkerId(Arc::from("local")), marker, internal });
+        let worker = WorkerId(Arc::from("local"));
+        let written = LogBuffer::new(worker.clone(), clock.clone());
+        let logs = Logs::start(Arc::new(SqliteLogs::beside(&self.db)), clock.clone(), self.keep_log_days, Printer::sayer(said.clone()));
+        let (from, to) = (written.clone(), logs.clone());
+        tokio::spawn(async move { buffer::ship_to(&from, &*to).await });
+        let executor = BuiltIn::new(&Options { allow_commands: true, worker, marker, internal, logs: Some(written.clone()) });
         let interrupts = super::interrupts()?;
         let node = Embedded::start(store.clone(), Arc::new(executor), clock.clone(), feed, self.slots);
         // Who is told of the API may ask it for what the file says.
@@ -125,7 +136,8 @@ impl DevArgs {
         let access = Arc::new(access);
         let address = format!("{}://{address}", self.reach.scheme());
         let first_run = reach::first_run_line(&access, &*store, &*clock, &address).await?;
-        let router = api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse });
+        let router =
+            api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse, logs });
         let serving = tokio::spawn(listener::serve(listener, tls, router));
         say(&format!("API on {address}; try `punctual instances`. Ctrl-C stops.\n"));
         if let Some(line) = first_run {
@@ -133,6 +145,7 @@ impl DevArgs {
         }
 
         let ended = wait_and_drain(node, interrupts, say).await;
+        let _ = tokio::time::timeout(Duration::from_millis(FLUSH_TIME_MAX.0), written.emptied()).await;
         serving.abort();
         if ended.is_ok() {
             say("Stopped; everything is written down.");

@@ -21,6 +21,7 @@ mod get;
 mod help;
 mod import;
 mod internal;
+mod logs;
 mod migrate;
 mod nodes;
 mod oidc;
@@ -125,7 +126,7 @@ commands! {
     #[command(hide = true)]
     Instance(remote::InstanceArgs),
     /// Show what the attempts of an instance wrote.
-    Logs(remote::LogsArgs),
+    Logs(logs::LogsArgs),
     /// Say in plain words why an instance is where it is, or why a task fired at a time or did not.
     Explain(explain::ExplainArgs),
     /// Check the store's own consistency and the cluster's health, and say what to do about what is wrong.

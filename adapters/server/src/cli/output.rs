@@ -39,6 +39,16 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
 
+    /// Hands over what is left to be written.
+    pub(crate) fn flush(&mut self) {
+        self.attempt(Write::flush);
+    }
+
+    /// Whether nobody reads any more, or nothing can be written.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     fn attempt(&mut self, write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) {
         if self.failure.is_none() {
             self.failure = write(&mut self.stdout).err();

@@ -1,4 +1,4 @@
-//! The commands that ask a running Punctual: tasks, instances, instance, logs, trigger, cancel.
+//! The commands that ask a running Punctual: tasks, instances, instance, trigger, cancel.
 
 use std::io::IsTerminal;
 
@@ -63,14 +63,6 @@ pub(crate) struct InstanceArgs {
     pub(super) id: String,
     #[command(flatten)]
     pub(super) api: ApiArgs,
-}
-
-#[derive(clap::Args, Debug)]
-pub(crate) struct LogsArgs {
-    /// The instance's id, such as 43-17
-    id: String,
-    #[command(flatten)]
-    api: ApiArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -289,7 +281,7 @@ impl InstanceArgs {
     async fn ask(&self) -> Printed {
         let client = Client::new(&self.api);
         let mut instance = client.get(&["instances", &self.id], &[]).await?;
-        let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
+        let logs = client.get(&["instances", &self.id, "logs"], &[("limit", "1".to_owned())]).await?;
         instance["outputs"] = logs["outputs"].clone();
         if self.api.json {
             return Ok(pretty(&instance));
@@ -382,17 +374,6 @@ fn facts(instance: &Value) -> String {
         line("result", "result"),
     ]
     .concat()
-}
-
-impl LogsArgs {
-    async fn ask(&self) -> Printed {
-        let client = Client::new(&self.api);
-        let logs = client.get(&["instances", &self.id, "logs"], &[]).await?;
-        if self.api.json {
-            return Ok(pretty(&logs));
-        }
-        Ok(outputs(&logs["outputs"]).trim_end_matches('\n').to_owned())
-    }
 }
 
 impl TriggerArgs {
@@ -496,7 +477,7 @@ macro_rules! commands {
         }
     })* };
 }
-commands!(TasksArgs, InstancesArgs, InstanceArgs, LogsArgs, TriggerArgs, CancelArgs);
+commands!(TasksArgs, InstancesArgs, InstanceArgs, TriggerArgs, CancelArgs);
 
 /// Prints what a running Punctual answers, or why it doesn't.
 pub(super) fn answer(output: &mut Output, as_json: bool, asking: impl Future<Output = Printed>) -> Exit {

@@ -10,6 +10,7 @@ use punctual_core::limits;
 use punctual_core::scheduler::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToSchedulerNode;
+use punctual_driver::logs::{KEEP_DAYS_DEFAULT, KEEP_DAYS_MAX};
 use punctual_driver::ports::{Catalog, Clock, ReplicaView, Signals, Store, StoreError, Wake};
 use punctual_grpc::{ServerOptions, ServerTls, Timing, Tokens};
 use punctual_signals::{Address, LocalSignals, RedisSignals, State};
@@ -27,6 +28,7 @@ use super::reach::{self, ReachArgs};
 use crate::api::listener;
 use crate::api::{self, Api};
 use crate::feed::Feed;
+use crate::logs::Logs;
 use crate::printer::Printer;
 use crate::sign_in::access::Access;
 use crate::{open, tokens, upkeep};
@@ -70,6 +72,9 @@ pub(crate) struct ServerArgs {
     /// Drop the history of months that ended so many months ago; left out, it is kept for ever
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_200))]
     keep_months: Option<u32>,
+    /// Keep the lines that attempts log for so many days, today among them
+    #[arg(long, default_value_t = KEEP_DAYS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEEP_DAYS_MAX)), value_name = "DAYS")]
+    keep_log_days: u32,
     /// Print nothing about what happens
     #[arg(long)]
     quiet: bool,
@@ -164,7 +169,8 @@ impl ServerArgs {
             tokio::spawn(punctual_driver::scheduler::run(config, store.clone(), clock.clone(), signals.clone(), feed, inbound));
         let (stop_workers, workers_stop) = oneshot::channel::<()>();
         let (told, replicas) = watch::channel(vec![advertised.clone()]);
-        let worker_options = ServerOptions { replicas, ..worker_options };
+        let logs = Logs::start(Arc::new(store.logs()), clock.clone(), self.keep_log_days, Printer::sayer(say.0.clone()));
+        let worker_options = ServerOptions { replicas, logs: Some(logs.clone()), ..worker_options };
         let serving_workers = tokio::spawn(punctual_grpc::serve(worker_listener, worker_options, scheduler.clone(), async {
             let _ = workers_stop.await;
         }));
@@ -185,6 +191,7 @@ impl ServerArgs {
             trouble,
             access,
             pulse,
+            logs,
         };
         let serving_api = tokio::spawn(listener::serve(api_listener, tls, api::router(api)));
         say.line(format_args!(

@@ -10,6 +10,7 @@ use punctual_core::routing::{TagSyntax, VersionSyntax, WorkerTraits, WorkerVersi
 use punctual_core::worker::Config;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::link::ToWorkerNode;
+use punctual_driver::logs::{FLUSH_TIME_MAX, LogBuffer};
 use punctual_driver::ports::{Clock, Executor};
 use punctual_grpc::{ClientOptions, ClientTls, LinkState, dial};
 use punctual_worker::{BuiltIn, InternalAddresses, Options};
@@ -88,8 +89,10 @@ impl WorkerArgs {
         }
         let worker = WorkerId(name.clone());
         let (allow_commands, internal) = (self.allow_commands, self.internal.or(InternalAddresses::default()));
-        let executor = Arc::new(BuiltIn::new(&Options { allow_commands, worker: worker.clone(), marker, internal }));
         let clock = Arc::new(SystemClock::new());
+        let logs = LogBuffer::new(worker.clone(), clock.clone());
+        let options = Options { allow_commands, worker: worker.clone(), marker, internal, logs: Some(logs.clone()) };
+        let executor = Arc::new(BuiltIn::new(&options));
         let life = WorkerLife(clock.now().wall.0.unsigned_abs());
         let config = Config { worker, life, slots: self.slots, handlers: executor.handlers(), traits };
 
@@ -105,7 +108,14 @@ impl WorkerArgs {
                 LinkState::Dropped => say(&format!("  {address}: gone for good")),
             }
         };
-        let options = ClientOptions { seeds: self.servers, tls, token, watcher: Some(Arc::new(watcher)), ..ClientOptions::default() };
+        let options = ClientOptions {
+            seeds: self.servers,
+            tls,
+            token,
+            watcher: Some(Arc::new(watcher)),
+            logs: Some(logs.clone()),
+            ..ClientOptions::default()
+        };
         let (node, inbound) = mpsc::channel(punctual_driver::worker::QUEUE_MAX);
         let mut dialling = tokio::spawn(dial(options, node.clone())?);
         let mut interrupts = super::interrupts()?;
@@ -135,7 +145,15 @@ impl WorkerArgs {
                 },
             }
         };
+        // It ends by itself once the last lines of attempts are sent, or can't be.
+        let last_lines = Duration::from_millis(FLUSH_TIME_MAX.0) + LAST_WORDS_TIME_MAX;
+        if ended.is_ok() && !dialling.is_finished() {
+            let _ = tokio::time::timeout(last_lines, &mut dialling).await;
+        }
         dialling.abort();
+        if logs.dropped() > 0 {
+            say(&format!("! {} lines that attempts wrote were dropped, and are counted in their logs", logs.dropped()));
+        }
         if ended.is_ok() {
             say("Stopped; every result was taken.");
         }

@@ -18,6 +18,7 @@ use super::call::reason;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires;
 use super::form::{Fields, Form, Query, address, segment};
+use super::logs::{Log, SHOWN};
 use super::page::{Lang, Nav, Page, Viewer};
 use super::runs::{Drawn, NodeLine, draw, node_lines};
 use super::show::{Badge, MaybeTime, Span, Time};
@@ -217,6 +218,7 @@ struct InstancePage {
     failures: u32,
     steps: Vec<Step>,
     attempts: Vec<AttemptLine>,
+    log: Log,
     outputs: Vec<OutputBlock>,
     nodes: Vec<NodeLine>,
     graph: Option<Drawn>,
@@ -227,12 +229,19 @@ struct InstancePage {
     may_operate: bool,
     may_skip: bool,
     is_part: bool,
+    /// Most lines of the log that are shown.
+    log_shown: usize,
     /// What may be said of a node, with the words for it.
     marks: [(&'static str, &'static str); 3],
 }
 
-pub(super) async fn detail<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer, Path(id): Path<String>) -> Response {
-    let answer = show(&console, &viewer, &id).await;
+pub(super) async fn detail<S: Catalog, C: Clock>(
+    State(console): State<Console<S, C>>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Query(query): Query,
+) -> Response {
+    let answer = show(&console, &viewer, &id, &query).await;
     answered(&viewer, answer)
 }
 
@@ -242,10 +251,11 @@ pub(super) async fn find<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str
     Ok(console.api.store.instance(parsed).await?.ok_or_else(gone)?)
 }
 
-async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id: &str) -> Answer {
+async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id: &str, query: &Fields) -> Answer {
     let (w, lang, store) = (viewer.words(), viewer.lang, &console.api.store);
     let mut view = find(console, id).await?;
     api::veil::instances(&console.api, &viewer.identity, std::slice::from_mut(&mut view)).await?;
+    let log = Log::of(console, &view, query).await?;
     let outputs = store.outputs(view.row.id).await?;
     let instance = &view.row;
     let versions = store.task(view.task_name.clone()).await?.map(|(_, versions)| versions).unwrap_or_default();
@@ -301,7 +311,12 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         failures: instance.failures,
         steps: steps.collect(),
         attempts: attempts.collect(),
-        outputs: outputs.iter().map(|(attempt, output)| block(*attempt, output)).collect(),
+        outputs: outputs
+            .iter()
+            .filter(|(attempt, _)| !log.attempts.contains(attempt) && !log.is_chosen)
+            .map(|(attempt, output)| block(*attempt, output))
+            .collect(),
+        log,
         nodes: workflow
             .map(|workflow| node_lines(workflow.graph(), &nodes, instance.id, may_operate, lang))
             .filter(|_| instance.is_run())
@@ -313,6 +328,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         may_operate,
         may_skip: instance.attempt == 0 && matches!(instance.state, InstanceState::Waiting | InstanceState::Created),
         is_part: instance.parent().is_some(),
+        log_shown: SHOWN,
         marks: [("succeeded", w.mark_succeeded), ("failed", w.mark_failed), ("skipped", w.skip)],
     };
     Ok(viewer.show(&page))

@@ -14,6 +14,7 @@
 //! | `error` | what can't be done, as a page |
 //! | `call` | calls of the API |
 //! | `overview`, `tasks`, `edit`, `instances`, `runs`, `lists`, `cluster`, `calendar` | the pages |
+//! | `logs` | lines of attempts on an instance's page |
 //! | `graph` | where the nodes of a workflow go in a drawing |
 //! | `fires` | when a task fires next, and why not |
 //! | `pulse` | what has ended in the last hour, minute by minute |
@@ -29,6 +30,7 @@ mod form;
 mod graph;
 mod instances;
 mod lists;
+mod logs;
 mod overview;
 mod page;
 mod pulse;

@@ -251,7 +251,10 @@ words! {
     latest_failures: "Latest failures", "最近的失败";
     latest_results: "Latest results", "最近结果";
     lease_until: "Lease until", "租约至";
+    level: "Level", "级别";
     live: "Live", "未结束";
+    log: "Log", "日志";
+    log_cut: "Only the last {} lines are shown here; `punctual logs` has all.", "此处仅显示最后 {} 行；完整日志请使用 `punctual logs`。";
     looked_through: "{} tasks were looked through so far; there are more.", "已查找 {} 个任务，还有更多。";
     losses_counted: "lost", "次失联";
     mark_failed: "Mark failed", "标记失败";
@@ -275,6 +278,7 @@ words! {
     no_failures: "Nothing has failed.", "没有失败。";
     no_instance_found: "No instance is like that.", "没有符合条件的实例。";
     no_instances: "It has not fired yet.", "尚未触发。";
+    no_lines: "No line is like that.", "没有符合条件的行。";
     no_output: "It has written nothing.", "没有输出。";
     no_output_yet: "It has written nothing so far.", "暂无输出。";
     no_pauses: "Nothing is paused.", "没有暂停。";
@@ -338,6 +342,7 @@ words! {
     roles: "Roles", "角色";
     run: "Run", "轮次";
     save: "Save", "保存";
+    search_log: "Text in it", "包含文字";
     search_tasks: "Search tasks", "搜索任务";
     select: "Select", "选择";
     select_all: "Select all", "全选";
@@ -385,6 +390,7 @@ words! {
     to_utc: "To (UTC)", "止（UTC）";
     to_version: "To version", "到版本";
     took: "Took", "耗时";
+    trace: "Trace", "追踪";
     trigger: "Trigger", "触发方式";
     trigger_after: "after {}", "{} 之后";
     trigger_delay_after_end: "{} after the last end", "上次结束后 {}";

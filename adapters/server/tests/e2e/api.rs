@@ -147,10 +147,13 @@ fn answers_are_what_the_document_says() {
         described.check("GET", path, &request(dev.address(), "GET", address, &[], b""));
         asked.insert(*path);
     }
-    // None is forgotten but the stream.
+    // None is forgotten but the streams.
     let operations = described.operations();
     let gets: BTreeSet<_> = operations.iter().filter(|(method, ..)| method == "GET").map(|(_, path, _)| path.as_str()).collect();
-    assert_eq!(gets.difference(&asked).collect::<Vec<_>>(), [&"/api/v1/events"]);
+    assert_eq!(
+        gets.difference(&asked).collect::<Vec<_>>(),
+        ["/api/v1/events", "/api/v1/instances/{id}/logs/stream"].iter().collect::<Vec<_>>()
+    );
     assert_eq!(dev.get(&flow_nodes)["nodes"][1]["after"], json!(["first"]));
     assert_eq!(dev.get("/api/v1/tasks/hand/days")["days"][0]["succeeded"], 1);
     dev.post("/api/v1/tasks/slow/trigger", None, &json!({}));

@@ -238,6 +238,58 @@ fn a_newcomer_makes_a_task_sees_it_fail_and_mends_it() {
 }
 
 #[test]
+fn a_log_is_shown_as_it_is_written_whatever_is_in_it() {
+    let folder = Folder::with(
+        "tasks:
+  - name: hostile
+    trigger: manual
+    command: |
+      echo '<script>window.hurt = 1</script><img src=x onerror=\"window.hurt = 1\">'
+      printf '\\033[31mERROR red\\033[0m bell\\007 \\033]0;title\\007\\n'
+      while [ ! -e go ]; do sleep 0.02; done
+      echo \"at $(date +%s%N)\"; echo 'WARN </pre><script>window.hurt = 2</script>'
+      while [ ! -e end ]; do sleep 0.02; done
+      echo last
+",
+    );
+    let dev = folder.dev();
+    let browser = Browser::on(&dev);
+    let id = dev.cli(&["trigger", "hostile", "--json"]).json()["instance"]["id"].as_str().unwrap().to_owned();
+    eventually("lines", || (dev.get(&format!("/api/v1/instances/{id}/logs"))["lines"].as_array()?.len() == 2).then_some(()));
+    browser.open(&format!("/instances/{id}"));
+    browser.shows("pre.log", "<script>window.hurt = 1</script>");
+    browser.shows("pre.log .error .said", "ERROR red bell\u{2407} \u{241b}]0;title\u{2407}");
+    // The moment at which a line is there, by the browser's own clock.
+    browser.run(
+        "new MutationObserver((_, seen) => { const line = [...document.querySelectorAll('.said')].find((one) => one.textContent.startsWith('at ')); \
+         if (line) { window.delay = Date.now() - Number(line.textContent.slice(3)) / 1e6; seen.disconnect(); } }) \
+         .observe(document.querySelector('pre.log'), { childList: true, subtree: true }); window.isTheSame = true",
+    );
+    folder.write("go", "");
+    browser.shows("pre.log .warn .said", "WARN </pre><script>window.hurt = 2</script>");
+    eprintln!("a line is in the browser after {} ms", browser.run("return Math.round(window.delay)"));
+    browser.shoot("instance-log");
+    folder.write("end", "");
+    browser.shows("pre.log", "last");
+    browser.shows(".sub", "succeeded");
+    assert_eq!(browser.run("return document.querySelectorAll('pre.log .line').length"), 5, "each once");
+    assert_eq!(
+        browser.run("return [window.hurt ?? 0, window.isTheSame, document.querySelectorAll('pre.log script, pre.log img').length]"),
+        json!([0, true, 0])
+    );
+
+    // The same from the server, and without script by the address alone.
+    browser.open(&format!("/instances/{id}?level=warn"));
+    browser.shows("pre.log .error .said", "ERROR red bell\u{2407}");
+    assert_eq!(browser.run("return document.querySelectorAll('pre.log .line').length"), 2);
+    browser.type_into("#text", "nothing like it");
+    browser.click("#log .button");
+    browser.shows("#log .none", "No line");
+    assert_eq!(browser.run("return window.hurt ?? 0"), 0);
+    dev.stop();
+}
+
+#[test]
 fn what_can_t_be_undone_is_asked_first() {
     let folder = Folder::with(FILE);
     let dev = folder.dev();

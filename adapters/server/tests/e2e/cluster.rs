@@ -22,21 +22,21 @@ fn loops() -> String {
     text + "  - name: by-hand\n    trigger: manual\n    command: echo \"$PUNCTUAL_KEY\" >> ran\n"
 }
 
-struct Cluster {
-    folder: Folder,
+pub(crate) struct Cluster {
+    pub(crate) folder: Folder,
     database: MariaDb,
     url: String,
     redis: Option<Redis>,
 }
 
 /// A replica, and where workers reach it.
-struct Replica {
-    process: Dev,
-    workers: String,
+pub(crate) struct Replica {
+    pub(crate) process: Dev,
+    pub(crate) workers: String,
 }
 
 impl Cluster {
-    fn new() -> Cluster {
+    pub(crate) fn new() -> Cluster {
         let database = MariaDb::start().unwrap();
         let url = database.create("cluster").unwrap();
         Cluster { folder: Folder::with(&loops()), database, url, redis: None }
@@ -48,7 +48,7 @@ impl Cluster {
         command
     }
 
-    fn server(&self, name: &str) -> Replica {
+    pub(crate) fn server(&self, name: &str) -> Replica {
         self.server_with(name, &[])
     }
 
@@ -64,13 +64,13 @@ impl Cluster {
         Replica { process, workers }
     }
 
-    fn worker(&self, replica: &Replica, name: &str) -> Dev {
+    pub(crate) fn worker(&self, replica: &Replica, name: &str) -> Dev {
         let worker = Dev::spawn(self.command(&["worker", "--name", name, "--server", &replica.workers, "--allow-commands"]));
         worker.says("connected");
         worker
     }
 
-    fn apply(&self, replica: &Replica) {
+    pub(crate) fn apply(&self, replica: &Replica) {
         let api = format!("http://{}", replica.process.address());
         let applied = self.folder.punctual(&["apply", "tasks.yaml", "--api", &api]);
         assert_eq!(applied.code, Some(0), "{}{}", applied.stdout, applied.stderr);
@@ -106,7 +106,7 @@ impl Replica {
 
     /// Waits until every loop has fired for another `more` fire times.
     #[track_caller]
-    fn fires(&self, more: usize) {
+    pub(crate) fn fires(&self, more: usize) {
         let newest = |task: &str| -> Option<String> {
             // The database may be down just now.
             let path = format!("/api/v1/instances?limit=1&task={task}");
@@ -153,7 +153,7 @@ fn replicas_whose_clocks_differ_fire_each_second_once() {
 /// That each fire time of each loop, from its first to its last, has one instance or is on record as not fired, and that each instance that
 /// succeeded was run once.
 #[track_caller]
-fn check_all(cluster: &Cluster, replica: &Replica, may_be_passed_over: bool) {
+pub(crate) fn check_all(cluster: &Cluster, replica: &Replica, may_be_passed_over: bool) {
     let ran = cluster.ran();
     for number in 0..LOOPS {
         let task = format!("loop-{number}");

@@ -15,6 +15,7 @@ mod get;
 mod hostile;
 mod kill9;
 mod limits;
+mod logs;
 mod oidc;
 mod parts;
 mod people;

@@ -28,6 +28,7 @@ pub mod catalog;
 pub mod commits;
 pub mod inbox;
 pub mod leases;
+pub mod logs;
 pub mod nodes;
 pub mod people;
 pub mod reading;
@@ -193,6 +194,20 @@ macro_rules! accounts_conformance_tests {
             a_token_is_good_until_it_is_not
             a_user_has_so_many_tokens
             what_is_done_to_accounts_is_on_record
+        });
+    };
+}
+
+/// The same of a store of lines, a [`LogStore`](punctual_driver::logs::LogStore): of a [`LogFactory`](logs::LogFactory).
+#[macro_export]
+macro_rules! logs_conformance_tests {
+    ($factory:expr, $block_on:expr) => {
+        $crate::conformance_tests!(@cases $factory, $block_on, logs {
+            lines_come_back_as_they_were
+            what_is_sent_twice_is_there_once
+            lines_are_paged_in_order
+            lines_are_searched
+            old_days_are_dropped
         });
     };
 }

@@ -42,6 +42,8 @@ use crate::mysql::session::{Connections, Isolation, Session};
 use crate::plan::Plan;
 use crate::set_aside::SetAside;
 
+pub use self::logs::MySqlLogs;
+
 mod accounts;
 mod backfills;
 mod catalog;
@@ -52,6 +54,7 @@ mod error;
 mod history;
 mod kept;
 mod leases;
+mod logs;
 mod months;
 mod owner;
 mod people;
@@ -73,6 +76,10 @@ const WRITE_CONNECTIONS: u32 = 4;
 const LEASE_CONNECTIONS: u32 = 2;
 /// Connections that read.
 const READ_CONNECTIONS: u32 = 4;
+/// Connections that write lines of attempts, and change their table.
+const LOG_WRITE_CONNECTIONS: u32 = 2;
+/// Connections that read lines of attempts.
+const LOG_READ_CONNECTIONS: u32 = 2;
 /// What the time is in SQL, in milliseconds since 1970. Sessions are in UTC.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
 
@@ -137,6 +144,7 @@ pub struct MySqlStore {
     writes: Connections,
     leases: Connections,
     reads: Connections,
+    logs: MySqlLogs,
 }
 
 impl std::fmt::Debug for MySqlStore {
@@ -209,6 +217,11 @@ impl MySqlStore {
             writes: connections(WRITE_CONNECTIONS, Isolation::ReadCommitted),
             leases: connections(LEASE_CONNECTIONS, Isolation::ReadCommitted),
             reads: connections(READ_CONNECTIONS, Isolation::Snapshot),
+            logs: MySqlLogs {
+                writes: connections(LOG_WRITE_CONNECTIONS, Isolation::ReadCommitted),
+                reads: connections(LOG_READ_CONNECTIONS, Isolation::Snapshot),
+                callers_clock: options.callers_clock,
+            },
             database: database.clone(),
         };
         #[cfg(feature = "conformance")]
@@ -242,6 +255,12 @@ impl MySqlStore {
         months::drop_old(&self.writes, keep, NOW).await
     }
 
+    /// The lines of attempts, over connections of their own. Before the first of them, [`keep`](punctual_driver::logs::LogStore::keep) makes
+    /// room for their days.
+    pub fn logs(&self) -> MySqlLogs {
+        self.logs.clone()
+    }
+
     /// In which ways this server's settings promise less than they could: what it confirmed may be lost in a crash.
     ///
     /// # Errors
@@ -255,7 +274,7 @@ impl MySqlStore {
 
     /// Ends all connections, once what they are in the middle of is over.
     pub async fn close(&self) {
-        tokio::join!(self.commits.close(), self.writes.close(), self.leases.close(), self.reads.close());
+        tokio::join!(self.commits.close(), self.writes.close(), self.leases.close(), self.reads.close(), self.logs.close());
     }
 
     /// What the time is, in SQL.

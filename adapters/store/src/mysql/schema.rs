@@ -350,8 +350,26 @@ const V6: &[&str] = &[
     "INSERT IGNORE INTO gate (name) VALUES ('accounts')",
 ];
 
-// How many nodes of a task call another one: what is called multiplies.
-const V7: &[&str] = &["ALTER TABLE task_calls ADD COLUMN times INT UNSIGNED NOT NULL DEFAULT 1"];
+// How many nodes of a task call another one: what is called multiplies. And lines of attempts, by the day on which they were written, with
+// which they go. Partitions of days are made by whoever keeps them.
+const V7: &[&str] = &[
+    "ALTER TABLE task_calls ADD COLUMN times INT UNSIGNED NOT NULL DEFAULT 1",
+    "CREATE TABLE IF NOT EXISTS log_lines (
+        instance BIGINT UNSIGNED NOT NULL,
+        fence BIGINT UNSIGNED NOT NULL,
+        seq BIGINT UNSIGNED NOT NULL,
+        day INT NOT NULL,
+        attempt INT UNSIGNED NOT NULL,
+        task BIGINT UNSIGNED NOT NULL,
+        worker VARBINARY(1024) NOT NULL,
+        trace BINARY(16) NOT NULL,
+        written_at BIGINT NOT NULL,
+        level TINYINT UNSIGNED NOT NULL,
+        dropped BIGINT UNSIGNED NOT NULL,
+        message BLOB NOT NULL,
+        PRIMARY KEY (instance, fence, seq, day)
+    ) ENGINE = InnoDB PARTITION BY RANGE (day) (PARTITION later VALUES LESS THAN MAXVALUE)",
+];
 
 async fn run(connection: &mut MySqlConnection, sql: String) -> Result<(), Failure> {
     timeout(DDL_TIMEOUT, sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection)).await.map_err(|_| Failure::Timeout)??;

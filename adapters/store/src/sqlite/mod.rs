@@ -45,6 +45,8 @@ use crate::sqlite::error::Database;
 use crate::sqlite::lock::ProcessLock;
 use crate::sqlite::threads::Threads;
 
+pub use self::logs::SqliteLogs;
+
 mod accounts;
 mod backfills;
 mod catalog;
@@ -55,6 +57,7 @@ mod error;
 mod history;
 mod leases;
 mod lock;
+mod logs;
 mod owner;
 mod people;
 mod reading;

@@ -7,12 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use punctual_core::batch::CommitOutcome;
-use punctual_core::ids::{PartitionId, ReplicaId, TaskId};
+use punctual_core::ids::{Fence, InstanceId, PartitionId, ReplicaId, TaskId, WorkerId};
 use punctual_core::instance::State;
 use punctual_core::time::Timestamp;
+use punctual_driver::logs::{AttemptLines, Day, Level, LogBatch, LogLine, LogQuery, LogStore, TraceId};
 use punctual_driver::ports::{Catalog, LeaseAnswer, Store, StoreError};
 use punctual_store::conformance::{self, Owner, START, TTL, commit, document, dump, ended, entry_ids, tasks_in_force};
-use punctual_store::{Decode, Options, SqliteStore};
+use punctual_store::{Decode, Options, SqliteLogs, SqliteStore};
 use rusqlite::Connection;
 
 use crate::{Folder, block_on, name, options};
@@ -145,6 +146,40 @@ fn a_damaged_database_is_said_to_be() {
     bytes[middle..middle + 16_384].fill(0xa5);
     fs::write(folder.database(), bytes).expect("the file");
     assert!(matches!(folder.try_open(), Err(StoreError::Corrupt { .. })));
+}
+
+#[test]
+fn a_day_of_lines_that_is_full_or_damaged_is_said_and_goes_on_once_it_can() {
+    let folder = Folder::new();
+    let logs = SqliteLogs::beside(folder.database());
+    let line = |seq: u64| LogLine { seq, at: START, level: Level::Info, dropped: 0, message: "x".repeat(4_000).into() };
+    let batch = |seqs: std::ops::Range<u64>| {
+        let (instance, fence, trace) = (InstanceId(1), Fence(1), TraceId([1; 16]));
+        let attempt = AttemptLines { instance, fence, attempt: 1, task: TaskId(1), trace, lines: seqs.map(line).collect() };
+        vec![Arc::new(LogBatch { worker: WorkerId(name("w")), attempts: vec![attempt] })]
+    };
+    let count = || block_on(logs.lines(LogQuery::of(InstanceId(1), START))).map(|lines| lines.len());
+    block_on(logs.append(batch(1..3), START)).expect("stored");
+    logs.set_pages_max(Some(20));
+    let full = block_on(logs.append(batch(3..100), START));
+    assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
+    assert_eq!(count().expect("read"), 2, "nothing is half there");
+    logs.set_pages_max(None);
+    block_on(logs.append(batch(3..100), START)).expect("stored");
+    assert_eq!(count().expect("read"), 99);
+    // A file that is none any more.
+    logs.set_pages_max(None);
+    let day = Day::of(START);
+    let file = folder.database().with_file_name("punctual.db.logs").join(format!("{day}.db"));
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", file.display()));
+    }
+    fs::write(&file, "no database ".repeat(1_000)).expect("written");
+    let damaged = block_on(logs.append(batch(100..101), START));
+    assert!(matches!(damaged, Err(StoreError::Corrupt { .. })), "{damaged:?}");
+    assert!(!damaged.expect_err("damaged").is_passing());
+    fs::remove_file(&file).expect("removed");
+    block_on(logs.append(batch(100..101), START)).expect("stored");
 }
 
 #[test]

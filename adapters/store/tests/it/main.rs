@@ -10,9 +10,11 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use punctual_driver::logs::LogStore;
 use punctual_driver::ports::StoreError;
+use punctual_store::conformance::logs::LogFactory;
 use punctual_store::conformance::{self, Factory};
-use punctual_store::{Decode, Options, SqliteStore};
+use punctual_store::{Decode, Options, SqliteLogs, SqliteStore};
 
 /// A folder that goes with the test.
 pub(crate) struct Folder(tempfile::TempDir);
@@ -49,6 +51,12 @@ impl Factory for Folder {
     }
 }
 
+impl LogFactory for Folder {
+    async fn open_logs(&self) -> Arc<dyn LogStore> {
+        Arc::new(SqliteLogs::beside(self.database()))
+    }
+}
+
 /// As the suite wants them.
 pub(crate) fn options(path: impl Into<PathBuf>) -> Options {
     let mut options = Options::new(path, conformance::decode());
@@ -70,4 +78,5 @@ mod suite {
 
     punctual_store::conformance_tests!(Folder::new(), block_on);
     punctual_store::accounts_conformance_tests!(Folder::new(), block_on);
+    punctual_store::logs_conformance_tests!(Folder::new(), block_on);
 }

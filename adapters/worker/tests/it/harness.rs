@@ -20,7 +20,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) fn built_in(marker: &str, allow_commands: bool) -> BuiltIn {
     let (worker, internal) = (WorkerId("w1".into()), InternalAddresses::loopback());
-    BuiltIn::new(&Options { allow_commands, worker, marker: marker.to_owned(), internal })
+    BuiltIn::new(&Options { allow_commands, worker, marker: marker.to_owned(), internal, logs: None })
 }
 
 pub(crate) fn assignment(handler: &str, config: &Value, payload: Option<&str>) -> Arc<Assignment> {

@@ -1,8 +1,10 @@
 use std::sync::{Arc, Mutex};
 
+use punctual_core::ids::Fence;
 use punctual_core::limits::{OUTPUT_BYTES_MAX, RESULT_BYTES_MAX, RETRY_AFTER_MAX};
 use punctual_core::protocol::{End, MapRole, Shard};
 use punctual_core::time::Millis;
+use punctual_driver::logs::TraceId;
 use punctual_driver::ports::{Ended, Stop};
 use punctual_worker::REDIRECTS_MAX;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Attempt, DEADLINE, built_in, run, run_for_map, run_node, run_on, run_shard, text, until};
+use crate::harness::{Attempt, DEADLINE, assignment, built_in, run, run_for_map, run_node, run_on, run_shard, text, until};
 use crate::helper::{printed, worker_process};
 
 /// A request as the server saw it.
@@ -126,6 +128,7 @@ async fn a_call_is_made_as_the_task_says() {
         ("PUNCTUAL-Fire-Time", "2023-11-14T22:13:20.5Z"),
         ("Idempotency-Key", "5/2023-11-14T22:13:20.5Z/0"),
         ("PUNCTUAL-Run", "1"),
+        ("Traceparent", &TraceId::of(&assignment("http", &json!({}), None)).parent(Fence(77))),
         ("Content-Type", "application/json"),
     ] {
         assert_eq!(request.header(name), Some(value), "{name}");

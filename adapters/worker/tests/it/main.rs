@@ -4,6 +4,7 @@ mod command;
 mod harness;
 mod helper;
 mod http;
+mod logs;
 mod once;
 mod orphans;
 mod own_handlers;

@@ -43,6 +43,8 @@
   // Makes a tree like another one and leaves what is the same as it is, so that neither focus nor clicks are lost.
   const morph = (from, to) => {
     if (from.isEqualNode(to)) return;
+    // The script's own: the server knows less of it.
+    if (from.dataset?.own !== undefined && from.id === to.id) return;
     if (from.nodeType !== to.nodeType || from.nodeName !== to.nodeName || from.id !== to.id) {
       from.replaceWith(to);
       return;
@@ -64,6 +66,73 @@
   // Output stays at its end unless somebody has scrolled up.
   const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < 24;
   const toEnd = (element) => { element.scrollTop = element.scrollHeight; };
+
+  // The log, as it is written
+  const log = document.getElementById('log');
+  const clockOf = new Intl.DateTimeFormat(root.lang, { ...clock, fractionalSecondDigits: 3 });
+  const showClocks = (within) => {
+    for (const element of all('[data-at]', within)) {
+      const at = new Date(element.dataset.at);
+      if (Number.isNaN(at.getTime())) continue;
+      element.textContent = clockOf.format(at);
+      element.title = `${long.format(at)} · ${element.dataset.at}`;
+    }
+  };
+  // Without colours, and with a sign for each other control character.
+  const plain = (text) => text
+    .replace(/\x1b\[[ -?]*[@-~]?/g, '')
+    .replace(/[\x00-\x08\x0a-\x1f]/g, (character) => String.fromCharCode(0x2400 + character.charCodeAt(0)))
+    .replace(/\x7f/g, '\u2421')
+    .replace(/[\x80-\x9f]/g, '\ufffd');
+  const span = (className, text) => {
+    const element = document.createElement('span');
+    element.className = className;
+    element.textContent = text;
+    return element;
+  };
+  const follow = () => {
+    const pre = one('pre', log);
+    const most = Number(log.dataset.most) * 4;
+    let attempt = Number(log.dataset.attempt);
+    let waiting = [];
+    let address = log.dataset.stream;
+    const put = () => {
+      const wasAtEnd = pre.hidden || isAtEnd(pre);
+      const fresh = document.createDocumentFragment();
+      for (const line of waiting) {
+        if (attempt && line.attempt !== attempt) fresh.append(span('attempt', `${log.dataset.label} ${line.attempt}`));
+        attempt = line.attempt;
+        const row = span(`line ${line.level}${line.dropped > 0 ? ' notice' : ''}`, '');
+        const at = span('at', '');
+        at.dataset.at = line.at;
+        row.append(at, span('level', line.level), span('said', plain(line.message)));
+        fresh.append(row);
+      }
+      waiting = [];
+      showClocks(fresh);
+      pre.append(fresh);
+      pre.hidden = false;
+      one('.none', log)?.remove();
+      while (pre.childElementCount > most) pre.firstElementChild.remove();
+      if (wasAtEnd) toEnd(pre);
+    };
+    const listen = () => {
+      const source = new EventSource(address);
+      source.addEventListener('line', (event) => {
+        const line = JSON.parse(event.data);
+        const next = new URL(address, location.href);
+        next.searchParams.set('after', line.cursor);
+        address = next.href;
+        if (waiting.push(line) === 1) setTimeout(put, 30);
+      });
+      source.addEventListener('end', () => source.close());
+      // It asks again by itself unless it was refused: then a little later, behind the last line.
+      source.addEventListener('error', () => {
+        if (source.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+      });
+    };
+    listen();
+  };
 
   // Live parts
   const region = document.getElementById('live');
@@ -219,7 +288,9 @@
   });
 
   showTimes(document);
+  showClocks(document);
   setInterval(() => all('[data-rel]').forEach(showTimes), 1000);
   all('[data-tail]').forEach(toEnd);
   plan();
+  if (log?.dataset.stream) follow();
 })();

@@ -8,9 +8,11 @@ mod plans;
 mod recorder;
 mod server;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use punctual_driver::logs::LogStore;
+use punctual_store::conformance::logs::LogFactory;
 use punctual_store::conformance::{self, Factory};
 use punctual_store::{Decode, MySqlOptions, MySqlStore};
 use punctual_testbed::MariaDb;
@@ -47,6 +49,12 @@ impl Factory for Fresh {
     }
 }
 
+impl LogFactory for Fresh {
+    async fn open_logs(&self) -> Arc<dyn LogStore> {
+        Arc::new(self.open(1, conformance::decode()).await.logs())
+    }
+}
+
 /// Runs a test with timers and network.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
@@ -57,4 +65,5 @@ mod suite {
 
     punctual_store::conformance_tests!(Fresh, block_on);
     punctual_store::accounts_conformance_tests!(Fresh, block_on);
+    punctual_store::logs_conformance_tests!(Fresh, block_on);
 }
