@@ -14,8 +14,8 @@ use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
 
-use super::BODY_BYTES_MAX;
 use super::error::Problem;
+use super::{BODY_BYTES_MAX, answers};
 
 /// How an operation is called, and what it does in a line.
 pub(crate) fn named(id: &'static str, summary: &'static str) -> impl FnOnce(TransformOperation<'_>) -> TransformOperation<'_> {
@@ -82,6 +82,52 @@ impl<T: JsonSchema> OperationOutput for Attempted<T> {
         late.content.insert("application/problem+json".to_owned(), problem);
         responses.push((Some(409), late));
         responses
+    }
+}
+
+/// An answer to something that was made (201).
+pub(crate) struct Made<T>(pub(crate) Json<T>);
+
+impl<T: Serialize> IntoResponse for Made<T> {
+    fn into_response(self) -> axum::response::Response {
+        (axum::http::StatusCode::CREATED, self.0).into_response()
+    }
+}
+
+impl<T: JsonSchema> OperationOutput for Made<T> {
+    type Inner = T;
+
+    fn operation_response(ctx: &mut GenContext, _: &mut Operation) -> Option<Response> {
+        Some(response("Made", "application/json", ctx.schema.subschema_for::<T>()))
+    }
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {
+        Self::operation_response(ctx, operation).into_iter().map(|response| (Some(201), response)).collect()
+    }
+}
+
+/// An answer that sets the cookie of a session, or takes it away.
+pub(crate) struct WithCookie<T>(pub(crate) Option<HeaderValue>, pub(crate) Json<T>);
+
+impl<T: Serialize> IntoResponse for WithCookie<T> {
+    fn into_response(self) -> axum::response::Response {
+        let mut response = self.1.into_response();
+        if let Some(cookie) = self.0 {
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+        }
+        response
+    }
+}
+
+impl<T: JsonSchema> OperationOutput for WithCookie<T> {
+    type Inner = T;
+
+    fn operation_response(ctx: &mut GenContext, operation: &mut Operation) -> Option<Response> {
+        Json::<T>::operation_response(ctx, operation)
+    }
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {
+        Json::<T>::inferred_responses(ctx, operation)
     }
 }
 
@@ -196,7 +242,7 @@ pub(crate) fn complete(document: &mut OpenApi) {
                 operation.parameters.insert(0, part);
             }
             operation.parameters.iter_mut().for_each(never_null);
-            if method != "get" {
+            if method != "get" && !answers::has_secret(method, path) {
                 let key = "Makes the call repeatable: the same call under the same key is answered as it was the first time, for a day";
                 let schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
                 operation.parameters.push(ReferenceOr::Item(header_parameter("Idempotency-Key", key, schema)));
@@ -257,6 +303,8 @@ fn part(path: &str, name: &str) -> (&'static str, Schema) {
         "source" => ("The name of what has the tasks", json_schema!({ "type": "string", "minLength": 1, "maxLength": 256 })),
         "key" => ("The idempotency key that it was triggered under", name_schema),
         "node" => ("A node's name", name_schema),
+        "user" => ("A user's name", name_schema),
+        "token" => ("A token's number", json_schema!({ "type": "string", "pattern": "^(0|[1-9][0-9]{0,17})$" })),
         _ => ("A task's name", name_schema),
     }
 }
