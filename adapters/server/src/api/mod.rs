@@ -45,6 +45,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use edits::days_of;
 pub(crate) use error::{ApiError, describe_chains};
 use openapi::named;
 

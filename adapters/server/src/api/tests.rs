@@ -264,7 +264,7 @@ fn every_route_lets_in_who_may_and_nobody_else() {
                     Nothing | SignedIn => true,
                     A(least) => role >= least,
                 };
-                let is_told = answer["code"] == "PUN-406" || answer.as_str().is_some_and(|page| page.contains("PUN-480"));
+                let is_told = answer["code"] == "PUN-406" || answer.as_str().is_some_and(|page| page.contains("PUN-406"));
                 let is_refused = status == StatusCode::FORBIDDEN && is_told;
                 assert_eq!(is_refused, !may, "{role:?}, {method} {path}: {status} {answer}");
                 assert!(may || status == StatusCode::FORBIDDEN, "{role:?}, {method} {path}: {status} {answer}");

@@ -48,8 +48,8 @@ impl From<StoreError> for ConsoleError {
 impl ConsoleError {
     pub(super) fn code(&self) -> &str {
         match self {
-            ConsoleError::Forbidden { .. } => "PUN-480",
-            ConsoleError::Forged => "PUN-481",
+            ConsoleError::Forbidden { .. } => "PUN-406",
+            ConsoleError::Forged => "PUN-407",
             ConsoleError::NoSuchPage => "PUN-482",
             ConsoleError::NotOneTask { .. } => "PUN-483",
             ConsoleError::BadForm { .. } => "PUN-484",

@@ -14,6 +14,7 @@
 //! | `error` | what can't be done, as a page |
 //! | `call` | calls of the API |
 //! | `overview`, `tasks`, `edit`, `instances`, `runs`, `lists`, `cluster`, `calendar` | the pages |
+//! | `health` | how a task's firings ended over 30 days |
 //! | `graph` | where the nodes of a workflow go in a drawing |
 //! | `fires` | when a task fires next, and why not |
 //! | `pulse` | what has ended in the last hour, minute by minute |
@@ -27,6 +28,7 @@ mod error;
 mod fires;
 mod form;
 mod graph;
+mod health;
 mod instances;
 mod lists;
 mod overview;

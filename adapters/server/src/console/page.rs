@@ -337,7 +337,7 @@ mod tests {
         for (role, group) in [(Role::Operator, None), (Role::Operator, Some("other")), (Role::Editor, Some("billing"))] {
             let refusal = viewer.require(role, group).unwrap_err();
             let page = refusal.page(&viewer);
-            assert_eq!((refusal.code(), page.status()), ("PUN-480", StatusCode::FORBIDDEN));
+            assert_eq!((refusal.code(), page.status()), ("PUN-406", StatusCode::FORBIDDEN));
         }
         let page = viewer.page(Nav::Tasks, "Tasks");
         assert!(!page.may_operate && !page.may_edit);

@@ -21,6 +21,7 @@ use super::edit::is_console_source;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires::{self, Fires};
 use super::form::{Form, Query, address, segment};
+use super::health::{self, Health};
 use super::instances::{Row, confirm, row};
 use super::lists::{BackfillLine, backfill_line};
 use super::page::{Nav, Page, Viewer};
@@ -67,6 +68,7 @@ struct Line {
     is_enabled: bool,
     is_paused: bool,
     results: Vec<Outcome>,
+    health: Health,
 }
 
 #[derive(Template)]
@@ -208,6 +210,7 @@ async fn line<S: Catalog, C: Clock>(
         .rev()
         .map(|latest| Outcome { address: format!("/instances/{}", latest.row.id), dot: Dot(latest.row.state, viewer.lang) });
     let results = results.collect();
+    let health = health::of(console, viewer, view.task).await?;
     let next = next_fire(console, &view, spec.as_ref()).filter(|_| !is_paused);
     let name = view.name;
     let address = format!("/tasks/{}", segment(&name));
@@ -225,6 +228,7 @@ async fn line<S: Catalog, C: Clock>(
             is_enabled: true,
             is_paused,
             results,
+            health,
         },
         Some(spec) => Line {
             name,
@@ -239,6 +243,7 @@ async fn line<S: Catalog, C: Clock>(
             is_enabled: spec.enabled,
             is_paused,
             results,
+            health,
             description: spec.description,
             group: spec.group,
             owner: spec.owner,
@@ -349,6 +354,7 @@ struct TaskPage {
     next_local: Option<String>,
     fires: Fires,
     facts: Vec<Fact>,
+    health: Health,
     instances: Vec<Row>,
     instances_address: String,
     missed: Vec<Missed>,
@@ -428,6 +434,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
             .map(|definition| fires::fires(definition, view.next_fire, now, AHEAD, lang))
             .unwrap_or_default(),
         facts: spec.as_ref().map(|spec| facts(spec, w)).unwrap_or_default(),
+        health: health::of(console, viewer, view.task).await?,
         instances: instances.iter().map(|view| row(view, lang)).collect(),
         instances_address: address("/instances", &[("task", name)]),
         missed: occurrences

@@ -126,6 +126,7 @@ words! {
     connected: "connected", "已连接";
     count: "Count", "数量";
     created: "Created", "创建时间";
+    day: "Day (UTC)", "日期（UTC）";
     dead_letters: "Dead letters", "死信";
     dead_letters_words: "Given up for good: each waits for somebody to run it again or to discard it.", "已彻底放弃的实例，等待有人重跑或丢弃。";
     definition: "Definition", "定义";
@@ -219,6 +220,10 @@ words! {
     handler_http: "an HTTP call", "HTTP 调用";
     handler_nodes: "{} nodes", "{} 个节点";
     handlers: "Handlers", "处理程序";
+    health: "Last 30 days", "近 30 天";
+    health_counts: "{good} succeeded, {bad} failed, {left} stopped", "成功 {good}，失败 {bad}，中止 {left}";
+    health_days: "Day by day", "逐日";
+    health_none: "Nothing has ended in the last 30 days.", "近 30 天没有结束的实例。";
     herds: "Herds", "集中触发";
     herds_words: "many tasks in one minute: spread them, or give them jitter", "同一分钟内触发的任务过多：建议错开或加随机抖动";
     hours_168: "7 days", "7 天";
@@ -347,6 +352,7 @@ words! {
     state: "State", "状态";
     steady: "Fire more than once a minute", "每分钟触发多次";
     steady_words: "They are not drawn above.", "未绘入上图。";
+    stopped: "stopped", "中止";
     tags: "Tags", "标签";
     take_over: "Take the task over", "接管此任务";
     take_over_words: "What is saved here is taken back when that is applied again. Change it there, or tick the box to take the task over.", "其再次应用时会覆盖此处的修改。请在来源处修改，或勾选以接管。";
@@ -387,6 +393,7 @@ words! {
     trigger_verb: "Trigger", "触发";
     tzdata: "Time zone data", "时区数据";
     unreadable: "This program can't read this version of the task.", "本程序无法读取任务的这个版本。";
+    today: "today", "今天";
     version: "Version", "版本";
     versions: "Versions", "版本";
     waits_for_room: "waits for room", "等待空位";
