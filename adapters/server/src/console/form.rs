@@ -104,6 +104,16 @@ pub(super) fn address(path: &str, fields: &[(&str, &str)]) -> String {
     }
 }
 
+/// What a page asks the API's stream for: whether something has changed, of all or of what is named.
+pub(super) fn events(field: &str, name: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("kinds", "change");
+    if !name.is_empty() {
+        query.append_pair(field, name);
+    }
+    query.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use super::Console;
 use super::call::reason;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires;
-use super::form::{Fields, Form, Query, address, segment};
+use super::form::{self, Fields, Form, Query, address, segment};
 use super::page::{Lang, Nav, Page, Viewer};
 use super::runs::{Drawn, NodeLine, draw, node_lines};
 use super::show::{Badge, MaybeTime, Span, Time};
@@ -108,6 +108,8 @@ struct InstancesPage {
     key: String,
     states: Vec<Choice>,
     parts: bool,
+    /// What the page wants to hear of.
+    events: String,
     rows: Vec<Row>,
     next: Option<String>,
     newest: Option<String>,
@@ -154,6 +156,7 @@ async fn show_list<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
         p: viewer.page(Nav::Instances, w.instances),
         w,
         newest: query.has("before").then(|| address("/instances", &kept)),
+        events: form::events("task", &task),
         states: InstanceState::ALL.iter().map(choice).collect(),
         task,
         key,
@@ -200,6 +203,8 @@ struct InstancePage {
     address: String,
     row: Row,
     is_live: bool,
+    /// What the page wants to hear of: nodes and shards are of the same task.
+    events: String,
     is_terminal: bool,
     version: u32,
     fire_local: Option<String>,
@@ -283,6 +288,10 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         address: format!("/instances/{}", instance.id),
         row: row(&view, lang),
         is_live: !is_terminal,
+        events: match instance.has_parts() {
+            true => form::events("task", &view.task_name),
+            false => form::events("instance", &instance.id.to_string()),
+        },
         is_terminal,
         version: instance.version.0,
         fire_local: zone.and_then(|zone| fires::in_zone(instance.fire_time, zone)),

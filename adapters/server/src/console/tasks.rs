@@ -20,7 +20,7 @@ use super::call::{Call, reason};
 use super::edit::is_console_source;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires::{self, Fires};
-use super::form::{Form, Query, address, segment};
+use super::form::{self, Form, Query, address, segment};
 use super::health::{self, Health};
 use super::instances::{Row, confirm, row};
 use super::lists::{BackfillLine, backfill_line};
@@ -355,6 +355,8 @@ struct TaskPage {
     fires: Fires,
     facts: Vec<Fact>,
     health: Health,
+    /// What the page wants to hear of.
+    events: String,
     instances: Vec<Row>,
     instances_address: String,
     missed: Vec<Missed>,
@@ -435,6 +437,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
             .unwrap_or_default(),
         facts: spec.as_ref().map(|spec| facts(spec, w)).unwrap_or_default(),
         health: health::of(console, viewer, view.task).await?,
+        events: form::events("task", name),
         instances: instances.iter().map(|view| row(view, lang)).collect(),
         instances_address: address("/instances", &[("task", name)]),
         missed: occurrences

@@ -315,6 +315,7 @@ words! {
     range: "Range", "范围";
     reason: "Reason", "原因";
     recent_instances: "Recent instances", "最近的实例";
+    reload: "Load again", "重新加载";
     remove: "Remove", "删除";
     removed: "removed", "已删除";
     replay: "Run again", "重跑";
