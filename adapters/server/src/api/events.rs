@@ -178,8 +178,7 @@ impl OperationOutput for Stream {
         ] {
             drop(schema);
         }
-        let description =
-            "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), change (ChangeEvent), lost (LostEvent) and scope (ScopeEvent)";
+        let description = "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), change (ChangeEvent), lost (LostEvent) and scope (ScopeEvent)";
         Some(openapi::response(description, "text/event-stream", json_schema!({ "type": "string" })))
     }
 
@@ -367,7 +366,10 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
     }
 
     async fn tell_task(&mut self, number: u64, write: &TaskWrite) -> Result<(), Gone> {
-        if !(self.kinds.task || self.kinds.change) || self.instance.is_some() || self.task.as_ref().is_some_and(|(task, _)| *task != write.task) {
+        if !(self.kinds.task || self.kinds.change)
+            || self.instance.is_some()
+            || self.task.as_ref().is_some_and(|(task, _)| *task != write.task)
+        {
             return Ok(());
         }
         let name = self.name(write.task).await;

@@ -9,7 +9,7 @@ use tower::ServiceExt;
 
 use super::Console;
 use super::error::ConsoleError;
-use super::form::{Fields, segment};
+use super::form::{Fields, address, segment};
 use super::page::Viewer;
 
 /// Most bytes of an answer.
@@ -22,6 +22,8 @@ pub(super) struct Call<'a> {
     pub(super) method: Method,
     /// Behind `/api/v1`, part by part.
     pub(super) path: &'a [&'a str],
+    /// Behind the question mark.
+    pub(super) query: &'a [(&'a str, &'a str)],
     pub(super) body: Value,
     /// An idempotency key, where the call takes one.
     pub(super) key: Option<&'a str>,
@@ -30,15 +32,24 @@ pub(super) struct Call<'a> {
 impl<S: Catalog, C: Clock> Console<S, C> {
     /// Does what a form asks for, in the name of whoever has sent it.
     pub(super) async fn post(&self, viewer: &Viewer, path: &[&str], body: Value) -> Result<Value, ConsoleError> {
-        self.call(Call { viewer, method: Method::POST, path, body, key: None }).await
+        self.call(Call { viewer, method: Method::POST, path, query: &[], body, key: None }).await
+    }
+
+    /// Reads what whoever looks may see.
+    pub(super) async fn get(&self, viewer: &Viewer, path: &[&str], query: &[(&str, &str)]) -> Result<Value, ConsoleError> {
+        self.call(Call { viewer, method: Method::GET, path, query, body: Value::Null, key: None }).await
     }
 
     pub(super) async fn call(&self, call: Call<'_>) -> Result<Value, ConsoleError> {
-        let Call { viewer, method, path, mut body, key } = call;
-        body["by"] = json!(&*viewer.identity.name);
-        let address: String = path.iter().flat_map(|part| ["/".to_owned(), segment(part)]).collect();
-        let mut request =
-            Request::builder().method(method).uri(format!("/api/v1{address}")).header(header::CONTENT_TYPE, "application/json");
+        let Call { viewer, method, path, query, mut body, key } = call;
+        if method != Method::GET {
+            body["by"] = json!(&*viewer.identity.name);
+        }
+        let path: String = path.iter().flat_map(|part| ["/".to_owned(), segment(part)]).collect();
+        let mut request = Request::builder()
+            .method(method.clone())
+            .uri(address(&format!("/api/v1{path}"), query))
+            .header(header::CONTENT_TYPE, "application/json");
         if let Some(agent) = &viewer.agent {
             request = request.header(header::USER_AGENT, agent);
         }
@@ -52,7 +63,8 @@ impl<S: Catalog, C: Clock> Console<S, C> {
         if let Some(visitor) = &viewer.visitor {
             request = request.extension(visitor.clone());
         }
-        let request = request.body(Body::from(body.to_string()));
+        let body = if method == Method::GET { Body::empty() } else { Body::from(body.to_string()) };
+        let request = request.body(body);
         let refused = |detail: String| ConsoleError::Api { status: StatusCode::BAD_REQUEST, code: "PUN-305".to_owned(), detail };
         let request = request.map_err(|error| refused(error.to_string()))?;
         let Ok(response) = self.calls.clone().oneshot(request).await;

@@ -307,7 +307,7 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
     let mut body = reason(fields);
     body["documents"] = json!([serde_json::from_str::<Value>(&spec.to_json()).unwrap_or_default()]);
     let own = source_of(&spec.name);
-    match console.call(Call { viewer, method: Method::PUT, path: &["sources", &own], body, key: None }).await {
+    match console.call(Call { viewer, method: Method::PUT, path: &["sources", &own], query: &[], body, key: None }).await {
         Ok(answer) => {
             let is_same = answer["created"].as_array().is_none_or(Vec::is_empty) && answer["changed"].as_array().is_none_or(Vec::is_empty);
             let told = if is_same {
@@ -345,7 +345,7 @@ async fn do_remove<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, fo
     }
     let mut body = reason(fields);
     body["documents"] = json!([]);
-    console.call(Call { viewer, method: Method::PUT, path: &["sources", &source_of(name)], body, key: None }).await?;
+    console.call(Call { viewer, method: Method::PUT, path: &["sources", &source_of(name)], query: &[], body, key: None }).await?;
     Ok(viewer.go("/tasks", true, &w.done_removed.replace("{}", name)))
 }
 

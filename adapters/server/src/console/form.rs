@@ -26,6 +26,11 @@ impl Fields {
         self.0.iter().rev().find(|(field, _)| field == name).map_or("", |(_, value)| value)
     }
 
+    /// Whether a field was sent, with anything in it or not.
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.0.iter().any(|(field, _)| field == name)
+    }
+
     /// All values of a field.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())

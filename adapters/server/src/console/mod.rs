@@ -15,10 +15,12 @@
 //! | `call` | calls of the API |
 //! | `overview`, `tasks`, `edit`, `instances`, `runs`, `lists`, `cluster`, `calendar` | the pages |
 //! | `health` | how a task's firings ended over 30 days |
+//! | `accounts` | users, tokens, one's own account |
 //! | `graph` | where the nodes of a workflow go in a drawing |
 //! | `fires` | when a task fires next, and why not |
 //! | `pulse` | what has ended in the last hour, minute by minute |
 
+mod accounts;
 mod assets;
 mod calendar;
 mod call;
@@ -74,7 +76,7 @@ impl<S, C> Clone for Console<S, C> {
 /// The routes of all pages, each with what it needs of whoever looks. `calls` are the API's own.
 pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Router, Vec<Rule>) {
     use Needs::{Backfill, Everywhere, Instance, Nothing, SignedIn, Somewhere, Task};
-    use Role::{Editor, Operator, Viewer};
+    use Role::{Admin, Editor, Operator, Viewer};
     let pages = Pages { api: api.clone(), router: Router::new(), rules: Vec::new() };
     let pages = pages
         .on(Method::GET, "/", Somewhere(Viewer), overview::page::<S, C>)
@@ -109,6 +111,15 @@ pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Ro
         .on(Method::GET, "/workers", Everywhere(Viewer), cluster::workers::<S, C>)
         .on(Method::GET, "/replicas", Everywhere(Viewer), cluster::replicas::<S, C>)
         .on(Method::GET, "/calendar", Everywhere(Viewer), calendar::page::<S, C>)
+        .on(Method::GET, "/users", Everywhere(Admin), accounts::users::<S, C>)
+        .on(Method::POST, "/users", Everywhere(Admin), accounts::add::<S, C>)
+        .on(Method::GET, "/users/{user}", Everywhere(Admin), accounts::user::<S, C>)
+        .on(Method::POST, "/users/{user}", Everywhere(Admin), accounts::change::<S, C>)
+        .on(Method::GET, "/tokens", SignedIn, accounts::tokens::<S, C>)
+        .on(Method::POST, "/tokens", SignedIn, accounts::make_token::<S, C>)
+        .on(Method::POST, "/tokens/{token}/revoke", SignedIn, accounts::revoke::<S, C>)
+        .on(Method::POST, "/settings/password", SignedIn, accounts::own_password::<S, C>)
+        .on(Method::POST, "/settings/sign-out", SignedIn, accounts::own_sessions::<S, C>)
         .on(Method::GET, "/settings", SignedIn, cluster::settings::<S, C>)
         .on(Method::POST, "/preferences", SignedIn, page::preferences)
         .on(Method::GET, "/assets/{name}", Nothing, assets::serve);

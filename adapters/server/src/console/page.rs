@@ -59,6 +59,8 @@ const FLASH_BYTES_MAX: usize = 600;
 pub(super) struct Viewer {
     pub(super) lang: Lang,
     theme: &'static str,
+    /// The zone that times are shown in; empty: the browser's.
+    pub(super) zone: String,
     pub(super) identity: Identity,
     csrf: Arc<str>,
     flash: Option<Flash>,
@@ -90,6 +92,7 @@ impl Viewer {
             Some("dark") => "dark",
             _ => "auto",
         };
+        let zone = cookie(headers, "zone").map(decode).filter(|zone| is_zone(zone)).unwrap_or_default();
         let flash = cookie(headers, "flash").map(|text| {
             let decoded = decode(text);
             Flash { is_good: decoded.starts_with('+'), text: decoded.get(1..).unwrap_or_default().to_owned() }
@@ -97,6 +100,7 @@ impl Viewer {
         Viewer {
             lang,
             theme,
+            zone,
             identity: identity(extensions),
             csrf: csrf_token(extensions),
             flash,
@@ -125,6 +129,7 @@ impl Viewer {
             w: self.words(),
             lang: self.lang.pick("en", "zh-CN"),
             theme: self.theme,
+            zone: self.zone.clone(),
             title: title.into(),
             nav,
             who: self.identity.name.clone(),
@@ -165,6 +170,11 @@ impl Viewer {
         set_cookie(&mut response, &format!("flash={value}; Path=/; Max-Age=60; HttpOnly; SameSite=Strict"));
         response
     }
+}
+
+/// Whether there is such a time zone.
+fn is_zone(name: &str) -> bool {
+    name.len() <= 64 && jiff::tz::db().get(name).is_ok()
 }
 
 fn set_cookie(response: &mut Response, cookie: &str) {
@@ -215,6 +225,8 @@ pub(super) enum Nav {
     Workers,
     Replicas,
     Audit,
+    Users,
+    Tokens,
     Settings,
     None,
 }
@@ -235,6 +247,7 @@ pub(super) struct Page {
     pub(super) w: &'static Words,
     pub(super) lang: &'static str,
     pub(super) theme: &'static str,
+    pub(super) zone: String,
     pub(super) title: String,
     nav: Nav,
     pub(super) who: Arc<str>,
@@ -278,6 +291,14 @@ impl Page {
                     "M12 4a3 3 0 1 0 .01 0M5 15a3 3 0 1 0 .01 0M19 15a3 3 0 1 0 .01 0M12 10v3M7.5 16l2-3h5l2 3",
                 ),
                 self.link(Nav::Audit, "/audit", w.audit, 'a', "M6 3h9l4 4v14H6zM9 12h7M9 16h7M9 8h3"),
+                self.link(
+                    Nav::Users,
+                    "/users",
+                    w.users,
+                    'u',
+                    "M9 5a3.5 3.5 0 1 0 .01 0M3 20c0-4 3-6 6-6s6 2 6 6M16 5.5a3 3 0 0 1 0 6M18 14.5c2 .8 3 2.6 3 5.5",
+                ),
+                self.link(Nav::Tokens, "/tokens", w.tokens, 'k', "M15 4a5 5 0 1 0 .01 0M11.5 12.5L4 20M7 17l2.5 2.5M15.5 8.5h.01"),
                 self.link(Nav::Settings, "/settings", w.settings, 's', "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4"),
             ],
         ]
@@ -296,6 +317,19 @@ pub(super) async fn preferences(Form { viewer, fields }: Form) -> Response {
         if let Some(value) = fields.get(name).filter(|value| allowed.contains(value)) {
             set_cookie(&mut response, &format!("{name}={value}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax"));
         }
+    }
+    // Emptied, it is the browser's again.
+    if fields.is_there("zone") {
+        let zone = fields.text("zone").trim();
+        if !zone.is_empty() && !is_zone(zone) {
+            let w = viewer.words();
+            return ConsoleError::BadForm { field: w.time_zone.to_owned(), problem: w.error_no_zone.replace("{}", zone) }.page(&viewer);
+        }
+        let (value, age): (String, _) = match zone {
+            "" => (String::new(), 0),
+            zone => (form_urlencoded::byte_serialize(zone.as_bytes()).collect(), 31_536_000),
+        };
+        set_cookie(&mut response, &format!("zone={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax"));
     }
     response
 }

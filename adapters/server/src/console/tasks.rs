@@ -643,7 +643,7 @@ async fn do_trigger<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, f
         body["delay_ms"] = json!(seconds.saturating_mul(1_000));
     }
     // A second click on the same page is the same trigger.
-    let call = Call { viewer, method: Method::POST, path: &["tasks", name, "trigger"], body, key: fields.get("key") };
+    let call = Call { viewer, method: Method::POST, path: &["tasks", name, "trigger"], query: &[], body, key: fields.get("key") };
     let answer = console.call(call).await?;
     let to = match answer["instance"]["id"].as_str() {
         Some(id) => format!("/instances/{id}"),

@@ -9,9 +9,11 @@
   const thisYear = new Date().getFullYear();
   const day = { month: 'short', day: 'numeric' };
   const clock = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };
-  const near = new Intl.DateTimeFormat(root.lang, { ...day, ...clock });
-  const far = new Intl.DateTimeFormat(root.lang, { year: 'numeric', ...day, ...clock });
-  const long = new Intl.DateTimeFormat(root.lang, { dateStyle: 'full', timeStyle: 'long' });
+  // Theirs by choice, or the browser's.
+  const timeZone = root.dataset.timeZone || undefined;
+  const near = new Intl.DateTimeFormat(root.lang, { ...day, ...clock, timeZone });
+  const far = new Intl.DateTimeFormat(root.lang, { year: 'numeric', ...day, ...clock, timeZone });
+  const long = new Intl.DateTimeFormat(root.lang, { dateStyle: 'full', timeStyle: 'long', timeZone });
   const relative = new Intl.RelativeTimeFormat(root.lang, { numeric: 'auto', style: 'short' });
   const units = [['day', 86400], ['hour', 3600], ['minute', 60], ['second', 1]];
   const away = (at) => {
@@ -37,7 +39,7 @@
       }
     }
   };
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const zone = timeZone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
   for (const element of all('[data-zone]')) element.textContent = zone;
 
   // Makes a tree like another one and leaves what is the same as it is, so that neither focus nor clicks are lost.
