@@ -3,17 +3,17 @@
 
 mod accounts;
 mod answers;
-mod audit;
+pub(crate) mod audit;
 mod backfills;
 mod calendars;
 mod cluster;
-mod dead_letters;
+pub(crate) mod dead_letters;
 mod edits;
 mod error;
 mod events;
 pub(crate) mod extract;
-mod fires;
-mod instances;
+pub(crate) mod fires;
+pub(crate) mod instances;
 pub(crate) mod listener;
 mod nodes;
 mod openapi;
@@ -22,7 +22,7 @@ mod reruns;
 pub(crate) mod rules;
 pub(crate) mod sight;
 mod sources;
-mod tasks;
+pub(crate) mod tasks;
 mod triggers;
 pub(crate) mod views;
 
@@ -49,7 +49,7 @@ pub(crate) use edits::days_of;
 pub(crate) use error::{ApiError, describe_chains};
 use openapi::named;
 
-pub(crate) use instances::{cursor, parse_cursor};
+pub(crate) use instances::cursor;
 use rules::{Needs, Routes, Rule};
 
 use crate::applied::Applied;

@@ -131,6 +131,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("GET", "/replicas", A(Role::Viewer)),
     ("GET", "/calendar", A(Role::Viewer)),
     ("GET", "/settings", SignedIn),
+    ("GET", "/errors/{code}", SignedIn),
     ("GET", "/users", A(Role::Admin)),
     ("POST", "/users", A(Role::Admin)),
     ("GET", "/users/{user}", A(Role::Admin)),
@@ -148,7 +149,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("DELETE", "/api/v1/users/{user}/sessions", A(Role::Admin)),
 ];
 
-const PARAMS: [(&str, &str); 8] = [
+const PARAMS: [(&str, &str); 9] = [
     ("{version}", "1"),
     ("{name}", "nothing"),
     ("{group}", "nothing"),
@@ -157,6 +158,7 @@ const PARAMS: [(&str, &str); 8] = [
     ("{user}", "nobody"),
     ("{token}", "999"),
     ("{source}", "s"),
+    ("{code}", "PUN-406"),
 ];
 
 /// An address of the route where nothing is.

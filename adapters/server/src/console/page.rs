@@ -120,7 +120,7 @@ impl Viewer {
 
     /// Refuses those who may not act as this role.
     pub(super) fn require(&self, role: Role, group: Option<&str>) -> Result<(), ConsoleError> {
-        if self.identity.may(role, group) { Ok(()) } else { Err(ConsoleError::Forbidden { role }) }
+        if self.identity.may(role, group) { Ok(()) } else { Err(ConsoleError::Forbidden { role, is_everywhere: group.is_none() }) }
     }
 
     /// What the layout needs.
@@ -141,6 +141,7 @@ impl Viewer {
             icon: &assets::ICON.address,
             may_operate: self.identity.may(Role::Operator, None),
             may_edit: self.identity.may(Role::Editor, None),
+            may_administer: self.identity.may(Role::Admin, None),
         }
     }
 
@@ -259,6 +260,7 @@ pub(super) struct Page {
     pub(super) icon: &'static str,
     pub(super) may_operate: bool,
     pub(super) may_edit: bool,
+    may_administer: bool,
 }
 
 impl Page {
@@ -269,7 +271,7 @@ impl Page {
     /// The navigation, in groups.
     pub(super) fn links(&self) -> [Vec<Link>; 3] {
         let w = self.w;
-        [
+        let mut links = [
             vec![
                 self.link(Nav::Overview, "/", w.overview, 'o', "M4 13h6V4H4zM14 20h6v-9h-6zM4 20h6v-4H4zM14 8h6V4h-6z"),
                 self.link(Nav::Tasks, "/tasks", w.tasks, 't', "M9 6h11M9 12h11M9 18h11M4.5 6h.01M4.5 12h.01M4.5 18h.01"),
@@ -301,7 +303,11 @@ impl Page {
                 self.link(Nav::Tokens, "/tokens", w.tokens, 'k', "M15 4a5 5 0 1 0 .01 0M11.5 12.5L4 20M7 17l2.5 2.5M15.5 8.5h.01"),
                 self.link(Nav::Settings, "/settings", w.settings, 's', "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4"),
             ],
-        ]
+        ];
+        if !self.may_administer {
+            links[2].retain(|link| link.address != "/users");
+        }
+        links
     }
 }
 

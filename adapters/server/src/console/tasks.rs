@@ -30,20 +30,21 @@ use super::show::{Dot, MaybeTime, Time};
 use super::terms;
 use super::words::Words;
 use crate::api::ApiError;
+use crate::api::fires::{ComingOf, tasks_until, times};
+use crate::api::tasks::{Filter, page_of};
 use crate::identity::Role;
 
 /// Tasks of a page.
 const PAGE: usize = 40;
-/// Tasks that a search looks through before it says how far it has come.
-const LOOKED_THROUGH_MAX: usize = 5_000;
 /// Results that stand beside a task.
 const RESULTS: usize = 12;
-/// Tasks whose fire times the overview compares.
-const COMPARED_MAX: usize = 1_000;
+/// Tasks whose fire times the overview compares, and how far ahead.
+const COMPARED_MAX: usize = 500;
+const AHEAD_MAX: Millis = Millis::from_secs(93 * 86_400);
 /// Fire times that are shown ahead.
 const AHEAD: usize = 10;
 /// A fire time that came so lately is still being fired.
-const JUST_DUE: Millis = Millis::from_secs(10);
+const JUST_DUE_MS: i64 = 10_000;
 const RECENT: usize = 12;
 const OCCURRENCES: usize = 12;
 const BACKFILLS: usize = 5;
@@ -82,40 +83,10 @@ struct TasksPage {
     state: String,
     tasks: Vec<Line>,
     next: Option<String>,
-    /// How many were looked through, where more are left.
-    looked: Option<usize>,
+    /// Whether the page has fewer than fit, with more behind it.
+    is_short: bool,
     is_filtered: bool,
     is_first: bool,
-}
-
-/// Which tasks are meant.
-struct Filter {
-    text: String,
-    group: String,
-    owner: String,
-    state: String,
-}
-
-impl Filter {
-    fn is_empty(&self) -> bool {
-        [&self.text, &self.group, &self.owner, &self.state].iter().all(|text| text.is_empty())
-    }
-
-    fn meets(&self, view: &TaskView, spec: &TaskSpec, is_paused: bool) -> bool {
-        let has = |wanted: &str, text: Option<&str>| wanted.is_empty() || text == Some(wanted);
-        let finds = |text: &str| text.to_lowercase().contains(&self.text);
-        let state = match self.state.as_str() {
-            "enabled" => spec.enabled && !is_paused,
-            "disabled" => !spec.enabled,
-            "paused" => is_paused,
-            "workflow" => !spec.nodes.is_empty(),
-            _ => true,
-        };
-        state
-            && has(&self.group, spec.group.as_deref())
-            && has(&self.owner, spec.owner.as_deref())
-            && (self.text.is_empty() || finds(&view.name) || spec.description.as_deref().is_some_and(finds))
-    }
 }
 
 pub(super) fn is_paused(pauses: &[PauseView], name: &str, group: Option<&str>) -> bool {
@@ -132,65 +103,44 @@ pub(super) async fn list<S: Catalog, C: Clock>(State(console): State<Console<S, 
 }
 
 async fn show_list<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &super::form::Fields) -> Answer {
-    let (w, store) = (viewer.words(), &console.api.store);
+    let w = viewer.words();
     let text = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
-    let filter = Filter { text: text("q").to_lowercase(), group: text("group"), owner: text("owner"), state: text("state") };
-    let pauses = store.pauses().await?;
-    let (mut found, mut looked) = (Vec::new(), 0);
-    let first_after: Option<Arc<str>> = query.get("after").map(Arc::from);
-    let mut after = first_after.clone();
-    // More than fit are read: whether there is a next page is known then.
-    let is_more = 'looking: loop {
-        let size = if filter.is_empty() { PAGE + 1 } else { 500 };
-        let page = store.tasks(after.clone(), size).await?;
-        let is_last = page.len() < size;
-        for view in page {
-            if found.len() == PAGE {
-                break 'looking true;
-            }
-            looked += 1;
-            after = Some(view.name.clone());
-            // What this program can't read is shown by its name.
-            let spec = TaskSpec::from_json(&view.document).ok();
-            if !viewer.identity.may(Role::Viewer, spec.as_ref().and_then(|spec| spec.group.as_deref())) {
-                continue;
-            }
-            let paused = is_paused(&pauses, &view.name, spec.as_ref().and_then(|spec| spec.group.as_deref()));
-            match &spec {
-                Some(spec) if !filter.meets(&view, spec, paused) => {}
-                None if !filter.is_empty() => {}
-                _ => found.push((view, spec, paused)),
-            }
-        }
-        if is_last {
-            break false;
-        }
-        if looked >= LOOKED_THROUGH_MAX {
-            break true;
-        }
+    let (q, group, owner, state) = (text("q"), text("group"), text("owner"), text("state"));
+    let asked = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let filter = Filter {
+        after: query.get("after").map(str::to_owned),
+        limit: Some(PAGE),
+        text: asked(&q),
+        group: asked(&group),
+        owner: asked(&owner),
+        enabled: matches!(&*state, "enabled" | "disabled").then_some(state == "enabled"),
+        paused: matches!(&*state, "enabled" | "paused").then_some(state == "paused"),
+        workflow: (state == "workflow").then_some(true),
+        ..Filter::default()
     };
+    let (found, pauses, next) = page_of(&console.api, &viewer.identity, &filter).await?;
     let mut tasks = Vec::with_capacity(found.len());
-    for (view, spec, is_paused) in found {
+    for view in found {
+        // What this program can't read is shown by its name.
+        let spec = TaskSpec::from_json(&view.document).ok();
+        let is_paused = is_paused(&pauses, &view.name, spec.as_ref().and_then(|spec| spec.group.as_deref()));
         tasks.push(line(console, viewer, view, spec, is_paused).await?);
     }
-    let next = after.filter(|_| is_more).map(|after| {
-        address(
-            "/tasks",
-            &[("q", &text("q")), ("group", &filter.group), ("owner", &filter.owner), ("state", &filter.state), ("after", &after)],
-        )
-    });
+    let is_filtered = [&q, &group, &owner, &state].iter().any(|text| !text.is_empty());
+    let next =
+        next.map(|after| address("/tasks", &[("q", &q), ("group", &group), ("owner", &owner), ("state", &state), ("after", &after)]));
     let page = TasksPage {
         p: viewer.page(Nav::Tasks, w.tasks),
         w,
-        looked: (is_more && tasks.len() < PAGE).then_some(looked),
-        is_filtered: !filter.is_empty(),
-        q: text("q"),
-        group: filter.group,
-        owner: filter.owner,
-        state: filter.state,
+        is_short: next.is_some() && tasks.len() < PAGE,
+        is_filtered,
+        q,
+        group,
+        owner,
+        state,
         tasks,
         next,
-        is_first: first_after.is_none(),
+        is_first: !query.has("after"),
     };
     Ok(viewer.show(&page))
 }
@@ -270,32 +220,25 @@ pub(super) struct Coming {
     pub(super) trigger: String,
 }
 
-/// The tasks that fire next, of the first so many by name.
+/// What fires next, of what somebody sees.
 pub(super) async fn coming<S: Catalog, C: Clock>(
     console: &Console<S, C>,
     viewer: &Viewer,
     now: Timestamp,
     count: usize,
 ) -> Result<Vec<Coming>, ConsoleError> {
-    let (tasks, pauses) = (console.api.store.tasks(None, COMPARED_MAX).await?, console.api.store.pauses().await?);
-    let mut cursors: Vec<_> =
-        tasks.into_iter().filter_map(|view| Some((view.next_fire.filter(|at| at.saturating_add(JUST_DUE) >= now)?, view))).collect();
-    cursors.sort_by_key(|(at, _)| *at);
+    let until = now.saturating_add(AHEAD_MAX);
+    let (known, ..) = tasks_until(&console.api, &viewer.identity, now, until, COMPARED_MAX).await?;
+    let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
     let mut coming = Vec::new();
-    for (_, view) in cursors {
-        let Ok(spec) = TaskSpec::from_json(&view.document) else { continue };
-        if is_paused(&pauses, &view.name, spec.group.as_deref()) {
-            continue;
-        }
-        let Some(at) = next_fire(console, &view, Some(&spec)) else { continue };
+    for ComingOf { task, definition, paused } in known {
+        let Some(spec) = TaskSpec::from_json(&task.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
+        let Some(at) = times(&definition.trigger, Some(task.next_fire), behind).next() else { continue };
         let trigger = fires::trigger_in_short(&spec, viewer.words());
-        coming.push((at, Coming { address: format!("/tasks/{}", segment(&view.name)), name: view.name, at: Time(at), trigger }));
-        if coming.len() == count {
-            break;
-        }
+        coming.push((at, Coming { address: format!("/tasks/{}", segment(&task.name)), name: task.name, at: Time(at), trigger }));
     }
     coming.sort_by_key(|(at, _)| *at);
-    Ok(coming.into_iter().map(|(_, coming)| coming).collect())
+    Ok(coming.into_iter().take(count).map(|(_, coming)| coming).collect())
 }
 
 /// A fire time that was not fired.

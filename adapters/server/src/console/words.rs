@@ -182,6 +182,7 @@ words! {
     ended_well: "ended well", "正常";
     epoch: "Epoch", "任期";
     error_forbidden: "This takes the role of {}, for the group of the task. Ask somebody who administers Punctual for it.", "此操作需要该任务分组的“{}”角色，请联系管理员授权。";
+    error_forbidden_everywhere: "This is of everything, so it takes the role of {} everywhere, and not for some groups only. Ask somebody who administers Punctual for it.", "此处涉及全部内容，需要全局的“{}”角色，仅限分组的角色不足。请联系管理员授权。";
     error_forged: "The form has not come from a page of this console, or from one that is too old. Load the page again and repeat it.", "表单不是来自本控制台的页面，或页面已过期。请重新加载页面后再试。";
     error_heading: "That can't be done", "无法完成";
     error_heading_down: "Not for now", "暂时不可用";
@@ -272,7 +273,7 @@ words! {
     latest_results: "Latest results", "最近结果";
     lease_until: "Lease until", "租约至";
     live: "Live", "未结束";
-    looked_through: "{} tasks were looked through so far; there are more.", "已查找 {} 个任务，还有更多。";
+    looked_through: "Not all tasks were looked through so far; there are more.", "尚未查找全部任务，还有更多。";
     losses_counted: "lost", "次失联";
     make_token: "Make a token", "创建令牌";
     mark_failed: "Mark failed", "标记失败";
@@ -324,6 +325,7 @@ words! {
     output: "Output", "输出";
     output_missing: "{} bytes before this are not shown.", "之前的 {} 字节未显示。";
     overview: "Overview", "概览";
+    overview_groups: "What is of your groups; workers, replicas and counts are of everything and take the viewer role everywhere:", "仅含你的分组；执行节点、调度节点与总数涉及全部，需要全局查看者角色：";
     owner_replica: "Owner", "归属节点";
     pages: "Pages of the list", "翻页";
     part: "Part", "部分";
@@ -501,7 +503,6 @@ mod tests {
         "Punctual",
         "English",
         "UTC",
-        "docs/errors.md#",
         "docs/task-file.md",
         "/api/v1",
         "/api/v1/cluster",

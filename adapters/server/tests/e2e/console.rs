@@ -261,8 +261,8 @@ fn only_a_page_of_its_own_writes() {
             assert_eq!(answer.status, 403, "{path}: {answer:?}");
             assert!(answer.body.contains(code), "{path}: {answer:?}");
         };
-        refused(dev.send(path, &[("origin", &origin)], &[]), "PUN-481");
-        refused(dev.send(path, &[("origin", &origin)], &[("csrf", "0000"), ("confirmed", "yes")]), "PUN-481");
+        refused(dev.send(path, &[("origin", &origin)], &[]), "PUN-407");
+        refused(dev.send(path, &[("origin", &origin)], &[("csrf", "0000"), ("confirmed", "yes")]), "PUN-407");
         refused(dev.send(path, &[("origin", "http://evil.example")], &[("csrf", &token), ("confirmed", "yes")]), "PUN-308");
         refused(dev.send(path, &[("sec-fetch-site", "cross-site")], &[("csrf", &token), ("confirmed", "yes")]), "PUN-308");
         refused(request(dev.address(), "POST", path, &[("host", "evil.example")], b""), "PUN-307");
@@ -404,8 +404,8 @@ fn a_task_is_made_changed_and_removed() {
     // What a file has made is not edited by mistake.
     let own = "name: waits\ntrigger: manual\ncommand: \"true\"\n";
     let others = dev.form("/tasks/waits/edit", &[("document", own)]);
-    assert!(others.status == 422 && others.body.contains("PUN-486"), "{others:?}");
-    assert!(dev.form("/tasks/waits/remove", &[("confirmed", "yes")]).body.contains("PUN-486"));
+    assert!(others.status == 422 && others.body.contains("PUN-441"), "{others:?}");
+    assert!(dev.form("/tasks/waits/remove", &[("confirmed", "yes")]).body.contains("PUN-441"));
     dev.done("/tasks/waits/edit", &[("document", own), ("take_over", "yes")], "is changed");
 
     // The other tasks of the console stay when one goes.
