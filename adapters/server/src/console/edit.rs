@@ -324,6 +324,8 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
         Ok(answer) => {
             let told = match answer["outcome"].as_str() {
                 Some("created") => w.done_created,
+                // One of that name was removed before.
+                Some("changed") if existing.is_none() => w.done_created,
                 Some("changed") => w.done_saved,
                 _ => w.done_unchanged,
             };

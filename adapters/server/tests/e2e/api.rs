@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -138,6 +139,12 @@ fn answers_are_what_the_document_says() {
         ("/api/v1/instances/{id}/nodes", format!("/api/v1/instances/{}/nodes", id(&hand))),
         ("/api/v1/tasks/{name}", "/api/v1/tasks/none".to_owned()),
         ("/api/v1/sources/{source}", "/api/v1/sources/file".to_owned()),
+        ("/api/v1/calendars", "/api/v1/calendars?limit=1".to_owned()),
+        ("/api/v1/me", "/api/v1/me".to_owned()),
+        ("/api/v1/users", "/api/v1/users".to_owned()),
+        ("/api/v1/users/{user}", "/api/v1/users/none".to_owned()),
+        ("/api/v1/users/{user}/sessions", "/api/v1/users/none/sessions".to_owned()),
+        ("/api/v1/tokens", "/api/v1/tokens".to_owned()),
     ];
     let mut asked = BTreeSet::new();
     for (path, address) in &reads {
@@ -483,6 +490,75 @@ pub(crate) struct Event {
     id: String,
     pub(crate) kind: String,
     pub(crate) data: Value,
+}
+
+#[test]
+fn accounts_are_as_the_document_says() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let described = Described::of(&dev);
+    let password = "correct horse battery";
+    let admin = json!([{ "role": "admin" }]);
+    let made = call(&dev, "POST", "/api/v1/users", &[], &json!({ "name": "root", "password": password, "grants": admin }));
+    assert_eq!(made.status, 201, "{made:?}");
+    described.check("POST", "/api/v1/users", &made);
+    let signed_in = call(&dev, "POST", "/api/v1/sign-in", &[], &json!({ "name": "root", "password": password }));
+    described.check("POST", "/api/v1/sign-in", &signed_in);
+    let cookie = signed_in.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().split(';').next().unwrap().to_owned();
+    let csrf = signed_in.json()["csrf"].as_str().unwrap().to_owned();
+    let session = [("cookie", &*cookie), ("x-csrf-token", &*csrf)];
+    let ask = |method: &str, path: &str, address: &str, body: Value| {
+        let answer = call(&dev, method, address, &session, &body);
+        assert!((200..300).contains(&answer.status), "{method} {address}: {answer:?}");
+        described.check(method, path, &answer);
+        answer.json()
+    };
+    ask("POST", "/api/v1/users", "/api/v1/users", json!({ "name": "ann", "grants": [{ "role": "viewer", "group": "a" }] }));
+    ask("PATCH", "/api/v1/users/{user}", "/api/v1/users/ann", json!({ "disabled": true }));
+    ask("GET", "/api/v1/users", "/api/v1/users?limit=1", Value::Null);
+    ask("GET", "/api/v1/users/{user}", "/api/v1/users/ann", Value::Null);
+    ask("PUT", "/api/v1/users/{user}/password", "/api/v1/users/ann/password", json!({ "password": "three more words" }));
+    ask("DELETE", "/api/v1/users/{user}", "/api/v1/users/ann", json!({ "reason": "she has left" }));
+    let token = ask("POST", "/api/v1/tokens", "/api/v1/tokens", json!({ "name": "ci" }));
+    assert_eq!(ask("GET", "/api/v1/tokens", "/api/v1/tokens", Value::Null)["tokens"][0]["token"], Value::Null, "it is told once");
+    ask("DELETE", "/api/v1/tokens/{token}", &format!("/api/v1/tokens/{}", token["id"]), json!({}));
+    assert_eq!(ask("GET", "/api/v1/me", "/api/v1/me", Value::Null)["by"], "session");
+    // Everywhere but here, and then here too.
+    let other = call(&dev, "POST", "/api/v1/sign-in", &[], &json!({ "name": "root", "password": password }));
+    assert_eq!(other.status, 200);
+    let sessions = |path: &str| ask("GET", "/api/v1/users/{user}/sessions", path, Value::Null)["sessions"].as_array().unwrap().clone();
+    assert_eq!(sessions("/api/v1/users/root/sessions").len(), 2);
+    ask("DELETE", "/api/v1/users/{user}/sessions", "/api/v1/users/root/sessions?others=true", json!({}));
+    let left = sessions("/api/v1/users/root/sessions");
+    assert_eq!((left.len(), &left[0]["current"]), (1, &json!(true)));
+    ask("POST", "/api/v1/sign-out", "/api/v1/sign-out", json!({}));
+    call(&dev, "GET", "/api/v1/me", &session, &Value::Null).check_refusal(401, "PUN-403");
+    dev.stop();
+}
+
+/// However much changes.
+#[test]
+fn that_something_has_changed_is_told_once_a_second_at_most() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let mut all = Listening::start(dev.address(), "?kinds=change", None).unwrap();
+    all.until(|event| event.kind == "scope");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                dev.post("/api/v1/tasks/hand/trigger", None, &json!({}));
+            }
+        });
+        let is_change = |event: &Event| event.kind == "change";
+        all.until(is_change);
+        let begun = std::time::Instant::now();
+        (0..3).for_each(|_| assert_eq!(all.until(is_change).data, json!({})));
+        let took = begun.elapsed();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(took > Duration::from_millis(2_500), "three in {took:?}");
+    });
+    dev.stop();
 }
 
 /// Listens to events.

@@ -62,6 +62,9 @@ const PAGES: &[&str] = &[
     "/calendar",
     "/calendar?hours=168",
     "/settings",
+    "/users",
+    "/tokens",
+    "/errors/PUN-303",
 ];
 
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
@@ -434,11 +437,11 @@ fn what_is_not_there_is_said_on_a_page() {
         let page = dev.page(path);
         assert_eq!(page.status, 404, "{path}: {page:?}");
         check_page(path, &page);
-        assert!(page.body.contains(code) && page.body.contains("docs/errors.md#pun-"), "{path}: {}", page.body);
+        assert!(page.body.contains(code) && page.body.contains("href=\"/errors/PUN-"), "{path}: {}", page.body);
     }
     for (path, code) in [
         ("/instances?before=x", "PUN-305"),
-        ("/instances?state=lost", "PUN-484"),
+        ("/instances?state=lost", "PUN-305"),
         ("/audit?before=x", "PUN-484"),
         ("/tasks/nightly/changes?to=9", "PUN-484"),
     ] {
