@@ -198,7 +198,7 @@ async fn show_settings<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &V
         instances_in_memory: status.as_ref().map(|status| status.instances),
         roles: roles.collect(),
         zone: viewer.zone.clone(),
-        zones: jiff::tz::db().available().map(|name| name.to_string()).filter(|name| name.contains('/') || name == "UTC").collect(),
+        zones: console.api.zones.names().filter(|name| name.contains('/') || *name == "UTC").map(str::to_owned).collect(),
         sessions: match viewer.means {
             Some(Means::Session { .. }) => Some(sessions(console, viewer, &viewer.identity.name).await?),
             _ => None,

@@ -31,6 +31,8 @@ const BACKFILLS: usize = 100;
 #[template(path = "console/dead_letters.html")]
 struct DeadLettersPage {
     p: Page,
+    /// Of one group at least.
+    may_settle: bool,
     w: &'static Words,
     task: String,
     rows: Vec<Row>,
@@ -57,6 +59,7 @@ async fn show_dead_letters<S: Catalog, C: Clock>(console: &Console<S, C>, viewer
     let next = next.map(|next| address("/dead-letters", &[("task", &task), ("before", &api::cursor(next))]));
     let page = DeadLettersPage {
         p: viewer.page(Nav::DeadLetters, w.dead_letters),
+        may_settle: viewer.identity.may_somewhere(Role::Operator),
         w,
         newest: query.has("before").then(|| address("/dead-letters", &[("task", &task)])),
         task,
@@ -143,15 +146,17 @@ pub(super) struct BackfillLine {
     pub(super) by: Arc<str>,
     pub(super) reason: Option<Arc<str>>,
     pub(super) address: String,
+    pub(super) may_cancel: bool,
 }
 
-pub(super) fn backfill_line(row: &BackfillRow, task: Arc<str>, lang: Lang) -> BackfillLine {
+pub(super) fn backfill_line(row: &BackfillRow, task: Arc<str>, lang: Lang, may_operate: bool) -> BackfillLine {
     let times = || row.plan.fire_times.iter().copied();
     BackfillLine {
         id: row.id.to_string(),
         task_address: format!("/tasks/{}", segment(&task)),
         task,
         state: terms::backfill(row.state, lang),
+        may_cancel: may_operate && row.state == BackfillState::Running,
         is_running: row.state == BackfillState::Running,
         total: row.plan.fire_times.len(),
         ended: row.ended,
@@ -181,12 +186,14 @@ pub(super) async fn backfills<S: Catalog, C: Clock>(State(console): State<Consol
 async fn show_backfills<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
     let (mut rows, mut sight) = (Vec::new(), Sight::new(&console.api, &viewer.identity, Role::Viewer));
+    let mut acts = Sight::new(&console.api, &viewer.identity, Role::Operator);
     for row in console.api.store.backfills(None, BACKFILLS).await? {
         let task = console.api.store.name_of(row.plan.task).await?.unwrap_or_default();
         if !sight.task(&task).await? {
             continue;
         }
-        rows.push(backfill_line(&row, task, viewer.lang));
+        let may_operate = acts.task(&task).await?;
+        rows.push(backfill_line(&row, task, viewer.lang, may_operate));
     }
     let is_live = rows.iter().any(|row| row.is_running);
     Ok(viewer.show(&BackfillsPage { p: viewer.page(Nav::Backfills, w.backfills), w, rows, is_live }))
@@ -204,7 +211,6 @@ pub(super) async fn cancel_backfill<S: Catalog, C: Clock>(
 async fn do_cancel_backfill<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str, form: &Form) -> Answer {
     let Form { viewer, fields } = form;
     let w = viewer.words();
-    viewer.require(Role::Operator, None)?;
     if !fields.has("confirmed") {
         return Ok(confirm(viewer, fields, &w.ask_cancel_backfill.replace("{}", id), w.cancel_yes, "/backfills"));
     }
@@ -221,12 +227,15 @@ struct PauseLine {
     since: Time,
     by: Arc<str>,
     why: Option<Arc<str>>,
+    may_resume: bool,
 }
 
 #[derive(Template)]
 #[template(path = "console/pauses.html")]
 struct PausesPage {
     p: Page,
+    /// Of one group at least.
+    may_pause: bool,
     w: &'static Words,
     rows: Vec<PauseLine>,
     is_all_paused: bool,
@@ -240,20 +249,31 @@ pub(super) async fn pauses<S: Catalog, C: Clock>(State(console): State<Console<S
 async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
     let pauses = seen_pauses(console, viewer).await?;
-    let line = |pause: &PauseView| {
+    let line = |pause: &PauseView, may_resume: bool| {
         let (what, kind, address) = match &pause.target {
             PauseTarget::All => (w.everything, "all", None),
             PauseTarget::Group(group) => (w.fact_group, "group", Some(super::form::address("/tasks", &[("group", group)]))),
             PauseTarget::Task(task) => (w.task, "task", Some(format!("/tasks/{}", segment(task)))),
         };
         let (by, why) = (pause.actor.by.clone(), pause.actor.why.clone());
-        PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why }
+        PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why, may_resume }
     };
+    let mut acts = Sight::new(&console.api, &viewer.identity, Role::Operator);
+    let mut rows = Vec::with_capacity(pauses.len());
+    for pause in &pauses {
+        let may_resume = match &pause.target {
+            PauseTarget::All => acts.is_whole(),
+            PauseTarget::Group(group) => acts.group(Some(group)),
+            PauseTarget::Task(task) => acts.task(task).await?,
+        };
+        rows.push(line(pause, may_resume));
+    }
     let page = PausesPage {
         p: viewer.page(Nav::Pauses, w.pauses),
         w,
         is_all_paused: pauses.iter().any(|pause| pause.target == PauseTarget::All),
-        rows: pauses.iter().map(line).collect(),
+        rows,
+        may_pause: viewer.identity.may_somewhere(Role::Operator),
     };
     Ok(viewer.show(&page))
 }

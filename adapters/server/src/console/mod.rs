@@ -124,7 +124,7 @@ pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Ro
         .on(Method::POST, "/settings/sign-out", SignedIn, accounts::own_sessions::<S, C>)
         .on(Method::GET, "/errors/{code}", SignedIn, help::code)
         .on(Method::GET, "/settings", SignedIn, cluster::settings::<S, C>)
-        .on(Method::POST, "/preferences", SignedIn, page::preferences)
+        .on(Method::POST, "/preferences", SignedIn, page::preferences::<S, C>)
         .on(Method::GET, "/assets/{name}", Nothing, assets::serve);
     (pages.router.with_state(Console { api, calls }), pages.rules)
 }

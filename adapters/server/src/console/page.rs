@@ -4,15 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
+use punctual_driver::ports::{Catalog, Clock};
 
-use super::assets;
 use super::error::ConsoleError;
 use super::form::Form;
 use super::words::{EN, Words, ZH};
+use super::{Console, assets};
 use crate::identity::{Identity, Role};
 use crate::sign_in::origin::Visitor;
 use crate::sign_in::{Csrf, Means};
@@ -92,7 +93,7 @@ impl Viewer {
             Some("dark") => "dark",
             _ => "auto",
         };
-        let zone = cookie(headers, "zone").map(decode).filter(|zone| is_zone(zone)).unwrap_or_default();
+        let zone = cookie(headers, "zone").map(decode).filter(|zone| is_zone_name(zone)).unwrap_or_default();
         let flash = cookie(headers, "flash").map(|text| {
             let decoded = decode(text);
             Flash { is_good: decoded.starts_with('+'), text: decoded.get(1..).unwrap_or_default().to_owned() }
@@ -173,9 +174,9 @@ impl Viewer {
     }
 }
 
-/// Whether there is such a time zone.
-fn is_zone(name: &str) -> bool {
-    name.len() <= 64 && jiff::tz::db().get(name).is_ok()
+/// Whether that may be the name of a time zone: the script asks the browser, and goes on without where it knows none.
+fn is_zone_name(name: &str) -> bool {
+    name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte))
 }
 
 fn set_cookie(response: &mut Response, cookie: &str) {
@@ -312,7 +313,7 @@ impl Page {
 }
 
 /// Language and theme, kept by the browser.
-pub(super) async fn preferences(Form { viewer, fields }: Form) -> Response {
+pub(super) async fn preferences<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, Form { viewer, fields }: Form) -> Response {
     // Only a page of ours: `//host` would be another site.
     let back = fields.get("back").filter(|back| back.starts_with('/') && !back.starts_with("//") && !back.contains('\\')).unwrap_or("/");
     let mut response = match HeaderValue::from_str(back) {
@@ -327,7 +328,7 @@ pub(super) async fn preferences(Form { viewer, fields }: Form) -> Response {
     // Emptied, it is the browser's again.
     if fields.is_there("zone") {
         let zone = fields.text("zone").trim();
-        if !zone.is_empty() && !is_zone(zone) {
+        if !zone.is_empty() && console.api.zones.get(zone).is_err() {
             let w = viewer.words();
             return ConsoleError::BadForm { field: w.time_zone.to_owned(), problem: w.error_no_zone.replace("{}", zone) }.page(&viewer);
         }

@@ -353,6 +353,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
     let backfills = store.backfills(Some(view.task), BACKFILLS).await?;
     let zone = definition.as_ref().and_then(fires::zone);
     let next = next_fire(console, &view, spec.as_ref()).filter(|_| held.is_empty() && !view.removed);
+    let may_operate = viewer.identity.may(Role::Operator, group.as_deref());
     let page = TaskPage {
         p: viewer.page(Nav::Tasks, name),
         w,
@@ -393,7 +394,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
                 instance: occurrence.instance.map(|id| id.to_string()),
             })
             .collect(),
-        backfills: backfills.iter().map(|row| backfill_line(row, view.name.clone(), lang)).collect(),
+        backfills: backfills.iter().map(|row| backfill_line(row, view.name.clone(), lang, may_operate)).collect(),
         graph: definition.as_ref().and_then(|definition| draw(definition, &[], None, lang)),
         yaml: spec.as_ref().map(yaml).unwrap_or_default(),
         versions: version_lines(name, &versions),
@@ -401,7 +402,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
         payload: spec.as_ref().and_then(|spec| spec.payload.clone()).unwrap_or_default(),
         key: format!("console-{}", now.0),
         has_timetable: definition.as_ref().is_some_and(has_timetable),
-        may_operate: viewer.identity.may(Role::Operator, group.as_deref()) && !view.removed,
+        may_operate: may_operate && !view.removed,
         may_edit: viewer.identity.may(Role::Editor, group.as_deref()),
         name: view.name,
     };

@@ -536,6 +536,35 @@ fn accounts_are_as_the_document_says() {
     dev.stop();
 }
 
+/// Stored tasks have days, and no name for them.
+#[test]
+fn calendars_are_told_by_their_days() {
+    let days = "{exclude: [2027-01-01, 2027-02-06..2027-02-12], include: [2027-02-20]}";
+    let file = format!(
+        "calendars:\n  holidays: {days}\n  other: {{exclude: [2027-05-01]}}\ntasks:\n\
+         \x20 - {{name: a, trigger: {{cron: \"0 9 * * *\", timezone: UTC, calendar: holidays}}, command: x}}\n\
+         \x20 - {{name: b, trigger: {{cron: \"0 8 * * *\", timezone: UTC, calendar: other}}, command: x, group: g}}\n\
+         \x20 - {{name: c, trigger: {{cron: \"0 7 * * *\", timezone: UTC, calendar: {days}}}, command: x}}\n\
+         \x20 - {{name: d, trigger: manual, command: x}}\n"
+    );
+    let folder = Folder::with(&file);
+    let dev = folder.dev();
+    let described = Described::of(&dev);
+    let answer = request(dev.address(), "GET", "/api/v1/calendars", &[], b"");
+    described.check("GET", "/api/v1/calendars", &answer);
+    let all = answer.json();
+    let told: Vec<_> = all["calendars"].as_array().unwrap().iter().map(|one| (&one["tasks"], &one["days"])).collect();
+    assert_eq!(told, [(&json!(["a", "c"]), &json!(9)), (&json!(["b"]), &json!(1))], "{all}");
+    assert_eq!((&all["calendars"][0]["include"], &all["next"]), (&json!(["2027-02-20"]), &Value::Null));
+    // Page by page the same calendar has the same id.
+    let first = dev.get("/api/v1/calendars?limit=1");
+    assert_eq!((&first["calendars"][0]["tasks"], &first["next"]), (&json!(["a"]), &json!("a")));
+    let second = dev.get("/api/v1/calendars?after=a");
+    assert_eq!(second["calendars"][1]["id"], first["calendars"][0]["id"], "{second}");
+    assert_eq!(dev.get("/api/v1/calendars?group=g")["calendars"].as_array().unwrap().len(), 1);
+    dev.stop();
+}
+
 /// However much changes.
 #[test]
 fn that_something_has_changed_is_told_once_a_second_at_most() {

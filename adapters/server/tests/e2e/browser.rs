@@ -342,7 +342,8 @@ fn keys_theme_and_language() {
 #[test]
 fn pages_change_as_things_happen() {
     let folder = Folder::with(FILE);
-    let dev = folder.dev();
+    let listen = format!("127.0.0.1:{}", punctual_testbed::free_port());
+    let dev = folder.dev_with(&["--listen", &listen]);
     let browser = Browser::on(&dev);
     let counts = "window.isTheSame = true; window.asked = 0; const asks = window.fetch; window.fetch = (...all) => { window.asked += 1; return asks(...all); }";
     for (path, selector) in [("/instances?task=doomed", "#live tbody"), ("/tasks/doomed", "#live tbody"), ("/", "#live")] {
@@ -362,7 +363,13 @@ fn pages_change_as_things_happen() {
     let (before, begun) = (asked(), Instant::now());
     eventually("it is asked again and again", || (asked() >= before + 4).then_some(()));
     assert!(begun.elapsed() > Duration::from_millis(2_500), "four within {:?}", begun.elapsed());
-    // A run of a workflow is followed to its end.
+    // A stream that has ended is taken up again, here by another process.
+    dev.stop();
+    browser.with("#live[data-stream='none']", |element| async move { element.text().await });
+    let dev = folder.dev_with(&["--listen", &listen]);
+    browser.with("#live[data-stream='all']", |element| async move { element.text().await });
+    assert_eq!(browser.run("return window.isTheSame"), true, "it was loaded again");
+    // An instance is followed to its end.
     let run = dev.cli(&["trigger", "waits", "--json"]).json()["instance"]["id"].as_str().unwrap().to_owned();
     browser.open(&format!("/instances/{run}"));
     browser.shows(".sub", "running");
@@ -589,6 +596,10 @@ fn who_sees_a_group_sees_its_part_of_each_page() {
         let text = browser.text("main");
         assert!(!text.contains("doomed") && !text.contains("heartbeat") && !text.contains("PUN-"), "{path}: {text}");
     }
+    // He operates what is of one of the groups.
+    browser.open("/pauses");
+    browser.click("tbody form button");
+    browser.shows(".flash", "Resumed: nightly report");
     // What is of everything says why it is not theirs.
     for path in ["/workers", "/replicas"] {
         browser.open(path);

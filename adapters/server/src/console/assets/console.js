@@ -10,7 +10,8 @@
   const day = { month: 'short', day: 'numeric' };
   const clock = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };
   // Theirs by choice, or the browser's.
-  const timeZone = root.dataset.timeZone || undefined;
+  let timeZone = root.dataset.timeZone || undefined;
+  try { new Intl.DateTimeFormat('en', { timeZone }); } catch { timeZone = undefined; }
   const near = new Intl.DateTimeFormat(root.lang, { ...day, ...clock, timeZone });
   const far = new Intl.DateTimeFormat(root.lang, { year: 'numeric', ...day, ...clock, timeZone });
   const long = new Intl.DateTimeFormat(root.lang, { dateStyle: 'full', timeStyle: 'long', timeZone });
