@@ -388,5 +388,8 @@ mod tests {
     fn a_cookie_is_found_by_its_whole_name() {
         let found = headers(header::COOKIE, "lang2=zh; xlang=zh; lang=en");
         assert_eq!((cookie(&found, "lang"), cookie(&found, "theme")), (Some("en"), None));
+        let zone = |value| Viewer::of(&headers(header::COOKIE, value), &Uri::from_static("/"), &Extensions::new()).zone;
+        assert_eq!(zone("zone=America%2FNew_York"), "America/New_York");
+        assert_eq!((zone("zone=%22%3E%3Cscript%3E"), zone("zone=")), (String::new(), String::new()));
     }
 }

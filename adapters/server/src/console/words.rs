@@ -325,7 +325,7 @@ words! {
     output: "Output", "输出";
     output_missing: "{} bytes before this are not shown.", "之前的 {} 字节未显示。";
     overview: "Overview", "概览";
-    overview_groups: "What is of your groups; workers, replicas and counts are of everything and take the viewer role everywhere:", "仅含你的分组；执行节点、调度节点与总数涉及全部，需要全局查看者角色：";
+    overview_groups: "Of your groups: {}. Workers, replicas and counts are of everything, and take the viewer role everywhere.", "你的分组：{}。执行节点、调度节点与总数涉及全部，需要全局查看者角色。";
     owner_replica: "Owner", "归属节点";
     pages: "Pages of the list", "翻页";
     part: "Part", "部分";

@@ -404,6 +404,12 @@ fn a_task_is_made_changed_and_removed() {
         diff.body
     );
 
+    // What somebody else has changed in between is not overwritten.
+    let stale = dev.form(&format!("{address}/edit"), &[("document", document), ("version", "1")]);
+    assert!(stale.status == 422 && stale.body.contains("PUN-440") && stale.body.contains("echo two"), "{stale:?}");
+    check_page("stale", &stale);
+    assert!(dev.page(&format!("{address}/edit")).body.contains("name=\"version\" value=\"2\""));
+
     // What a file has made is not edited by mistake.
     let own = "name: waits\ntrigger: manual\ncommand: \"true\"\n";
     let others = dev.form("/tasks/waits/edit", &[("document", own)]);
