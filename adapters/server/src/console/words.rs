@@ -423,7 +423,7 @@ words! {
     tile_running: "Running", "运行中";
     tile_success: "Success", "成功率";
     tile_waiting: "Waiting", "等待中";
-    time_zone: "Time zone of times", "时间显示的时区";
+    time_zone: "Show times in", "时间显示的时区";
     timeline: "Timeline", "时间线";
     to_look_at: "{} to look at", "{} 项需关注";
     to_utc: "To (UTC)", "止（UTC）";

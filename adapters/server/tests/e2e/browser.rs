@@ -512,10 +512,10 @@ fn an_admin_manages_users_and_tokens_and_others_are_refused() {
     let hour = "const t = document.querySelector('dd time'); return [t.textContent.slice(-8, -6), String((new Date(t.dateTime).getUTCHours() + 9) % 24).padStart(2, '0')]";
     let hours = browser.run(hour);
     assert_eq!(hours[0], hours[1], "times are in that zone");
+    browser.shoot("settings-signed-in");
     browser.type_into("#zone", "Asia/Nowhere");
     browser.click("section:has(#appearance) .button");
     browser.shows(".refusal", "there is no time zone Asia/Nowhere");
-    browser.shoot("settings");
 
     // Who is no admin is not shown the way, and refused.
     browser.sign_out();
