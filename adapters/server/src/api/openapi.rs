@@ -3,8 +3,8 @@
 use aide::OperationOutput;
 use aide::generate::GenContext;
 use aide::openapi::{
-    self, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData, ParameterSchemaOrContent, PathItem,
-    ReferenceOr, Response, SchemaObject, StatusCode,
+    self, ApiKeyLocation, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData,
+    ParameterSchemaOrContent, PathItem, ReferenceOr, Response, SchemaObject, SecurityScheme, StatusCode,
 };
 use aide::transform::TransformOperation;
 use axum::Json;
@@ -253,7 +253,39 @@ pub(crate) fn complete(document: &mut OpenApi) {
             responses.responses.retain(|status, _| *status != StatusCode::Range(0));
         }
     }
+    secure(document);
     prune(document);
+}
+
+/// What opens the API: a token, or the cookie of a session. Where there is no user, this machine needs neither.
+fn secure(document: &mut OpenApi) {
+    let bearer = SecurityScheme::Http {
+        scheme: "bearer".to_owned(),
+        bearer_format: None,
+        description: Some("A token, as POST /api/v1/tokens makes it".to_owned()),
+        extensions: IndexMap::new(),
+    };
+    let session = SecurityScheme::ApiKey {
+        location: ApiKeyLocation::Cookie,
+        name: "punctual".to_owned(),
+        description: Some(
+            "A session, as POST /api/v1/sign-in begins it; over TLS with the prefix __Host-. Writes show x-csrf-token too".to_owned(),
+        ),
+        extensions: IndexMap::new(),
+    };
+    let components = document.components.get_or_insert_default();
+    for (name, scheme) in [("token", bearer), ("session", session)] {
+        components.security_schemes.insert(name.to_owned(), ReferenceOr::Item(scheme));
+        document.security.push(IndexMap::from_iter([(name.to_owned(), Vec::new())]));
+    }
+    let Some(paths) = &mut document.paths else { return };
+    for (path, item) in &mut paths.paths {
+        let ReferenceOr::Item(item) = item else { continue };
+        if crate::sign_in::is_public(path) {
+            // None will do.
+            operations(item).for_each(|(_, operation)| operation.security.push(IndexMap::new()));
+        }
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {

@@ -75,6 +75,11 @@ fn every_described_operation_is_there_and_says_what_it_takes() {
     let dev = folder.dev();
     let described = Described::of(&dev);
     assert_eq!(described.0["openapi"], "3.1.0");
+    assert_eq!(described.0["security"], json!([{ "token": [] }, { "session": [] }]));
+    // Without either: what is for all.
+    let is_open = |operation: &Value| operation["security"] == json!([{}]);
+    let open: Vec<_> = described.operations().into_iter().filter(|(.., operation)| is_open(operation)).map(|(_, path, _)| path).collect();
+    assert_eq!(open.iter().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(["/api/v1/sign-in", "/health"]));
     let mut ids = BTreeSet::new();
     for (method, path, operation) in described.operations() {
         assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
@@ -108,9 +113,10 @@ fn answers_are_what_the_document_says() {
     let ran = dev.post("/api/v1/tasks/hand/trigger", Some("k1"), &json!({ "payload": { "a": 1 } }));
     described.check("POST", "/api/v1/tasks/{name}/trigger", &ran);
     dev.post("/api/v1/tasks/bad/trigger", None, &json!({}));
-    dev.post("/api/v1/tasks/flow/trigger", None, &json!({}));
-    let (hand, bad, flow) =
-        (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"), dev.instance_in("flow", "succeeded"));
+    // The run itself: its nodes are instances of the task, too.
+    let run = dev.post("/api/v1/tasks/flow/trigger", None, &json!({})).json()["instance"]["id"].as_str().unwrap().to_owned();
+    let flow = eventually("the end of the run", || Some(dev.instance(&run)).filter(|run| run["state"] == "succeeded"));
+    let (hand, bad) = (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"));
     let id = |instance: &Value| instance["id"].as_str().unwrap().to_owned();
     let flow_nodes = format!("/api/v1/instances/{}/nodes", id(&flow));
     let reads = [
