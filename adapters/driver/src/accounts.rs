@@ -133,6 +133,11 @@ pub enum UserChange {
     SetGrants(Arc<[Grant]>),
     /// They may not sign in any longer, or again. Their sessions end.
     SetDisabled(bool),
+    /// They may go on, and sign in again: all sessions but `keep` end.
+    EndSessions {
+        /// The session that goes on.
+        keep: Option<Digest>,
+    },
     /// They are gone, with their sessions and tokens.
     Remove,
 }
@@ -291,6 +296,9 @@ pub trait Accounts: Send + Sync + 'static {
 
     /// The session with this digest and its user, where it has not ended and the user may sign in.
     fn session(&self, digest: Digest, now: Timestamp) -> impl Future<Output = Result<Option<(Session, User)>, StoreError>> + Send;
+
+    /// Sessions of a user that have not ended, those that were used last first; at most [`SESSIONS_MAX`].
+    fn sessions(&self, user: Arc<str>, now: Timestamp) -> impl Future<Output = Result<Vec<Session>, StoreError>> + Send;
 
     /// Notes that a session is used, so that it may be idle for so long from now on.
     fn note_session(&self, digest: Digest, idle_max: Millis, now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;

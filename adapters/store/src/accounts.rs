@@ -17,7 +17,7 @@ pub(crate) fn is_admin(grants: &[Grant], is_disabled: bool) -> bool {
 pub(crate) fn changed(user: User, change: &UserChange) -> Option<User> {
     Some(match change {
         UserChange::Remove => return None,
-        UserChange::Add { .. } => user,
+        UserChange::Add { .. } | UserChange::EndSessions { .. } => user,
         UserChange::SetPassword { password, .. } => User { password: password.clone(), ..user },
         UserChange::SetGrants(grants) => User { grants: grants.clone(), ..user },
         UserChange::SetDisabled(is_disabled) => User { is_disabled: *is_disabled, ..user },
@@ -27,7 +27,7 @@ pub(crate) fn changed(user: User, change: &UserChange) -> Option<User> {
 /// Whether all sessions of the user end with a change, but for one where one is named.
 pub(crate) fn ended_sessions(change: &UserChange) -> Option<Option<accounts::Digest>> {
     match change {
-        UserChange::SetPassword { keep, .. } => Some(*keep),
+        UserChange::SetPassword { keep, .. } | UserChange::EndSessions { keep } => Some(*keep),
         UserChange::SetDisabled(true) | UserChange::Remove => Some(None),
         UserChange::Add { .. } | UserChange::SetGrants(_) | UserChange::SetDisabled(false) => None,
     }
@@ -41,6 +41,7 @@ pub(crate) fn audited(name: &str, change: &UserChange) -> (AuditAction, String) 
         UserChange::SetGrants(grants) => (AuditAction::ChangeUser, format!("{name}: {}", described(grants))),
         UserChange::SetDisabled(true) => (AuditAction::ChangeUser, format!("{name}: disabled")),
         UserChange::SetDisabled(false) => (AuditAction::ChangeUser, format!("{name}: enabled")),
+        UserChange::EndSessions { .. } => (AuditAction::SignOut, format!("{name}: everywhere")),
         UserChange::Remove => (AuditAction::RemoveUser, name.to_owned()),
     };
     (action, what[..what.floor_char_boundary(SUBJECT_BYTES_MAX)].to_owned())

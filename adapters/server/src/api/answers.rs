@@ -23,6 +23,20 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Longer answers are not kept: the same call is carried out again, which its own rules have to bear.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
+/// Calls with a secret in what is asked or answered: a store keeps none, so they are carried out each time, and take no key.
+const SECRET: [(&str, &str); 5] = [
+    ("post", "/api/v1/sign-in"),
+    ("post", "/api/v1/sign-out"),
+    ("post", "/api/v1/users"),
+    ("put", "/api/v1/users/{user}/password"),
+    ("post", "/api/v1/tokens"),
+];
+
+/// Whether a call has a secret in it.
+pub(super) fn has_secret(method: &str, path: &str) -> bool {
+    SECRET.iter().any(|(of, at)| method.eq_ignore_ascii_case(of) && path == *at)
+}
+
 /// The key that a caller has for a call.
 pub(crate) struct IdempotencyKey(pub(crate) Option<Arc<str>>);
 
@@ -65,7 +79,11 @@ impl Writes {
 
 /// Carries each write out once a key. A trigger's key is kept with the trigger, for ever.
 pub(crate) async fn once<S: Catalog, C: Clock>(State((api, writes)): State<(Api<S, C>, Writes)>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map(|path| format!("{} {}", request.method(), path.as_str()));
+    let path = request.extensions().get::<MatchedPath>();
+    if path.is_some_and(|path| has_secret(request.method().as_str(), path.as_str())) && request.headers().contains_key(KEY) {
+        return ApiError::NeverKept.into_response();
+    }
+    let route = path.map(|path| format!("{} {}", request.method(), path.as_str()));
     if !request.headers().contains_key(KEY) || route.is_none_or(|route| !writes.0.contains(&route)) {
         return next.run(request).await;
     }

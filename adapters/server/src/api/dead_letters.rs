@@ -19,19 +19,19 @@ use super::tasks::checked_limit;
 use super::{Api, ApiError, PAGE_MAX, views};
 use crate::identity::{Identity, Role};
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
     /// Of this task only.
-    task: Option<String>,
+    pub(crate) task: Option<String>,
     /// The `next` of the page before.
     #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
-    after: Option<String>,
+    pub(crate) after: Option<String>,
     /// The same, under its older name, which is not described any more.
     #[schemars(skip)]
-    before: Option<String>,
+    pub(crate) before: Option<String>,
     #[schemars(range(min = 1, max = 1_000))]
-    limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 /// Dead letters that nobody has settled, newest first.
@@ -88,14 +88,22 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<DeadLetters>, ApiError> {
-    let mut sight = Sight::new(&api, &identity, Role::Viewer);
-    let limit = checked_limit(filter.limit)?;
-    let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
-    check_task(&api, &mut sight, filter.task.as_deref()).await?;
-    let filter = DeadLetterFilter { task: filter.task.map(Arc::from), before, limit };
-    let (letters, next) = page(&api, &mut sight, filter).await?;
+    let (letters, next) = page_of(&api, &identity, filter).await?;
     let next = next.map(cursor);
     Ok(Json(DeadLetters { dead_letters: letters.iter().map(views::instance).collect(), next }))
+}
+
+/// A page of dead letters that somebody sees, and where the next one begins.
+pub(crate) async fn page_of<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    filter: Filter,
+) -> Result<(Vec<InstanceView>, Option<InstanceCursor>), ApiError> {
+    let mut sight = Sight::new(api, identity, Role::Viewer);
+    let limit = checked_limit(filter.limit)?;
+    let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
+    check_task(api, &mut sight, filter.task.as_deref()).await?;
+    page(api, &mut sight, DeadLetterFilter { task: filter.task.map(Arc::from), before, limit }).await
 }
 
 /// The dead letters of a filter that somebody sees, and the place of the last one that was read where there may be more.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use punctual_core::ids::Version;
+use punctual_core::ids::{TaskId, Version};
 use punctual_driver::ports::{Applied, Catalog, Clock, Edited, TaskEdit};
-use punctual_driver::reading::TASK_DAYS;
+use punctual_driver::reading::{TASK_DAYS, TaskDay};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -319,14 +319,18 @@ pub(crate) async fn health<S: Catalog, C: Clock>(
         return Err(ApiError::BadRequest { field: "days", problem: format!("{days} is not within 1 to {}", TASK_DAYS - 2) });
     }
     let (view, _) = find(&api, &name).await?;
-    let today = punctual_driver::reading::TaskDay::of(api.clock.now().wall);
-    let shown = api.store.task_days(view.task, today - days + 1).await?.into_iter().map(|day| DayShown {
+    let shown = days_of(&api, view.task, days).await?.into_iter().map(|day| DayShown {
         day: punctual_core::time::Timestamp(day.day * 86_400_000).to_string().chars().take(10).collect(),
         succeeded: day.succeeded,
         failed: day.failed,
         stopped: day.stopped,
     });
     Ok(Json(Health { task: name, days: shown.collect() }))
+}
+
+/// The last days of a task, the oldest first; those without any are left out.
+pub(crate) async fn days_of<S: Catalog, C: Clock>(api: &Api<S, C>, task: TaskId, days: i64) -> Result<Vec<TaskDay>, ApiError> {
+    Ok(api.store.task_days(task, TaskDay::of(api.clock.now().wall) - days + 1).await?)
 }
 
 #[cfg(test)]

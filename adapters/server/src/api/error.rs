@@ -147,6 +147,8 @@ pub(crate) enum ApiError {
     NotByToken,
     #[error("there is no token {id}; `punctual tokens list` shows those that there are")]
     NoSuchToken { id: u64 },
+    #[error("what is asked or answered here has a secret in it, which is never kept: send it without `Idempotency-Key`")]
+    NeverKept,
     #[error("{owner:?} has {} tokens; revoke one that is not needed", punctual_driver::accounts::TOKENS_MAX)]
     TooManyTokens { owner: String },
     #[error("signing in with the provider has failed: {0}")]
@@ -259,6 +261,7 @@ impl ApiError {
             ApiError::NoSuchToken { .. } => "PUN-417",
             ApiError::TooManyTokens { .. } => "PUN-418",
             ApiError::Oidc(_) => "PUN-424",
+            ApiError::NeverKept => "PUN-426",
         }
     }
 
@@ -281,7 +284,7 @@ impl ApiError {
                 StatusCode::FORBIDDEN
             }
             ApiError::LinkOver => StatusCode::GONE,
-            ApiError::UnfitPassword { .. } => StatusCode::BAD_REQUEST,
+            ApiError::UnfitPassword { .. } | ApiError::NeverKept => StatusCode::BAD_REQUEST,
             ApiError::NoSuchUser { .. } | ApiError::NoSuchToken { .. } => StatusCode::NOT_FOUND,
             ApiError::NameTaken { .. } | ApiError::LastAdmin | ApiError::FirstNotAdmin | ApiError::TooManyTokens { .. } => {
                 StatusCode::CONFLICT

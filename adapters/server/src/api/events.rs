@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::cluster::{self, WorkerShown};
@@ -55,7 +56,7 @@ pub(crate) struct Filter {
     #[schemars(regex(pattern = r"^(0|[1-9][0-9]{0,3})-(0|[1-9][0-9]{0,13})$"))]
     instance: Option<String>,
     /// Of these kinds only, with commas between them; instance and task where it is left out.
-    #[schemars(regex(pattern = "^(instance|task|worker)(,(instance|task|worker))*$"))]
+    #[schemars(regex(pattern = "^(instance|task|worker|change)(,(instance|task|worker|change))*$"))]
     kinds: Option<String>,
 }
 
@@ -84,6 +85,7 @@ struct Kinds {
     instance: bool,
     task: bool,
     worker: bool,
+    change: bool,
 }
 
 impl Kinds {
@@ -94,8 +96,9 @@ impl Kinds {
                 "instance" => kinds.instance = true,
                 "task" => kinds.task = true,
                 "worker" => kinds.worker = true,
+                "change" => kinds.change = true,
                 _ => {
-                    let problem = format!("{kind:?} is not one of instance, task, worker");
+                    let problem = format!("{kind:?} is not one of instance, task, worker, change");
                     return Err(ApiError::BadRequest { field: "kinds", problem });
                 }
             }
@@ -128,6 +131,10 @@ struct WorkerEvent {
     /// Null: it is gone.
     worker: Option<WorkerShown>,
 }
+
+/// Something of what is asked for has changed; told once a second at most, for whoever reads again what they show.
+#[derive(Serialize, JsonSchema)]
+struct ChangeEvent {}
 
 /// Changes that were not told. `count` is of all changes, not only of those that were asked for.
 #[derive(Serialize, JsonSchema)]
@@ -165,13 +172,13 @@ impl OperationOutput for Stream {
             ctx.schema.subschema_for::<InstanceEvent>(),
             ctx.schema.subschema_for::<TaskEvent>(),
             ctx.schema.subschema_for::<WorkerEvent>(),
+            ctx.schema.subschema_for::<ChangeEvent>(),
             ctx.schema.subschema_for::<LostEvent>(),
             ctx.schema.subschema_for::<ScopeEvent>(),
         ] {
             drop(schema);
         }
-        let description =
-            "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), lost (LostEvent) and scope (ScopeEvent)";
+        let description = "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), change (ChangeEvent), lost (LostEvent) and scope (ScopeEvent)";
         Some(openapi::response(description, "text/event-stream", json_schema!({ "type": "string" })))
     }
 
@@ -218,7 +225,21 @@ pub(crate) async fn listen<S: Catalog, C: Clock>(
     let (events, stream) = mpsc::channel(WAITING_MAX);
     let names = FxHashMap::default();
     let is_seen = FxHashMap::default();
-    let teller = Teller { api, identity, is_seen, events, kinds, task, instance, names, scope: None, workers: BTreeMap::new(), seen: None };
+    let teller = Teller {
+        api,
+        identity,
+        is_seen,
+        events,
+        kinds,
+        task,
+        instance,
+        names,
+        scope: None,
+        workers: BTreeMap::new(),
+        seen: None,
+        is_changed: false,
+        change_told: None,
+    };
     tokio::spawn(teller.run(listener, is_unknown));
     Ok(Stream(ReceiverStream::new(stream)))
 }
@@ -251,6 +272,9 @@ struct Teller<S, C> {
     workers: BTreeMap<String, WorkerShown>,
     /// How many steps the stories have that were looked at.
     seen: Option<BTreeMap<InstanceId, usize>>,
+    /// Whether something has changed since that was told last.
+    is_changed: bool,
+    change_told: Option<Instant>,
 }
 
 impl<S: Catalog, C: Clock> Teller<S, C> {
@@ -271,7 +295,10 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
                 biased;
                 () = gone.closed() => return Err(Gone),
                 () = &mut is_over => return Ok(()),
-                _ = look.tick() => self.look(listener.heard()).await?,
+                _ = look.tick() => {
+                    self.look(listener.heard()).await?;
+                    self.tell_change(listener.heard()).await?;
+                }
                 next = listener.next() => match next {
                     None => return Ok(()),
                     Some(Next::Lost(count)) => self.tell("lost", listener.heard(), &LostEvent { count: Some(count) }).await?,
@@ -285,6 +312,7 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
                         for (number, write) in tasks.skip((skip as usize).saturating_sub(rows)) {
                             self.tell_task(number, write).await?;
                         }
+                        self.tell_change(listener.heard()).await?;
                     }
                 },
             }
@@ -297,14 +325,28 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         self.events.send(Ok(event)).await.map_err(|_| Gone)
     }
 
+    /// Tells that something has changed, unless that was told just now: then the next look does.
+    async fn tell_change(&mut self, number: u64) -> Result<(), Gone> {
+        if !self.is_changed || self.change_told.is_some_and(|told| told.elapsed() < LOOK_INTERVAL) {
+            return Ok(());
+        }
+        (self.is_changed, self.change_told) = (false, Some(Instant::now()));
+        self.tell("change", number, &ChangeEvent {}).await
+    }
+
     fn is_asked_for(&self, row: &InstanceRow) -> bool {
-        self.kinds.instance
+        (self.kinds.instance || self.kinds.change)
             && self.task.as_ref().is_none_or(|(task, _)| row.task == *task)
             && self.instance.is_none_or(|instance| row.id == instance)
     }
 
     async fn tell_instance(&mut self, number: u64, row: &InstanceRow) -> Result<(), Gone> {
         if !self.is_asked_for(row) {
+            return Ok(());
+        }
+        // Of many changes it takes one, and no name, to know that there are some.
+        self.is_changed |= self.kinds.change && self.identity.may(Role::Viewer, None);
+        if self.is_changed && !self.kinds.instance {
             return Ok(());
         }
         let task_name = self.name(row.task).await;
@@ -315,12 +357,19 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         if !self.sees(&view.task_name).await {
             return Ok(());
         }
+        self.is_changed |= self.kinds.change;
+        if !self.kinds.instance {
+            return Ok(());
+        }
         let event = InstanceEvent { instance: views::instance(view), steps: view.row.transitions.len() };
         self.tell("instance", number, &event).await
     }
 
     async fn tell_task(&mut self, number: u64, write: &TaskWrite) -> Result<(), Gone> {
-        if !self.kinds.task || self.instance.is_some() || self.task.as_ref().is_some_and(|(task, _)| *task != write.task) {
+        if !(self.kinds.task || self.kinds.change)
+            || self.instance.is_some()
+            || self.task.as_ref().is_some_and(|(task, _)| *task != write.task)
+        {
             return Ok(());
         }
         let name = self.name(write.task).await;
@@ -329,6 +378,10 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
             self.is_seen.remove(&name);
         }
         if !self.sees(&name).await {
+            return Ok(());
+        }
+        self.is_changed |= self.kinds.change;
+        if !self.kinds.task {
             return Ok(());
         }
         let task = name.to_string();
@@ -387,7 +440,7 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
             }
             self.workers = now;
         }
-        if looks && self.kinds.instance { self.look_at_others(number).await } else { Ok(()) }
+        if looks && (self.kinds.instance || self.kinds.change) { self.look_at_others(number).await } else { Ok(()) }
     }
 
     async fn look_at_others(&mut self, number: u64) -> Result<(), Gone> {

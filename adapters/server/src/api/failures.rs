@@ -4,7 +4,7 @@ use punctual_core::instance::State;
 use punctual_driver::ports::{Catalog, InstanceFilter, InstanceView, StoreError};
 
 /// States that a firing is in which has failed.
-const FAILED: [State; 3] = [State::Failed, State::TimedOut, State::DeadLettered];
+pub(crate) const FAILED: [State; 3] = [State::Failed, State::TimedOut, State::DeadLettered];
 
 /// The latest firings that have failed, the last one to end first, whatever became of them since: of the newest by their fire times.
 pub(crate) async fn latest<S: Catalog>(store: &S, limit: usize) -> Result<Vec<InstanceView>, StoreError> {

@@ -5,12 +5,12 @@ use std::collections::BinaryHeap;
 
 use axum::Json;
 use axum::extract::State;
-use punctual_core::cron::{Planned, Schedule, Series};
-use punctual_core::definition::Trigger;
+use punctual_core::cron::{Planned, Series};
+use punctual_core::definition::{TaskDefinition, Trigger};
 use punctual_core::limits;
 use punctual_core::misfire;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Clock, TaskView};
+use punctual_driver::ports::{Catalog, Clock, ComingTask, TaskView};
 use punctual_spec::zones::Zones;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,12 @@ use super::extract::{Asked, Asker, Named};
 use super::tasks::{checked_limit, find};
 use super::views::FireShown;
 use super::{Api, ApiError, backfills, views};
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 
 /// Most fire times of one task that are shown.
 const COUNT_MAX: usize = 1_000;
 /// So many tasks are looked at for a page of what is coming.
-const TASKS_MAX: usize = 2_000;
+pub(crate) const TASKS_MAX: usize = 2_000;
 /// So many fire times are counted for warnings behind the last that is shown.
 const COUNTED_MAX: usize = 20_000;
 /// The longest range of what is coming.
@@ -93,23 +93,35 @@ pub(super) fn warning(view: &TaskView, zones: &Zones, now: Timestamp) -> Option<
     ))
 }
 
+/// Fire times ahead: by the clock of a zone, with what is left out between them, or plain instants.
+pub(crate) enum Ahead {
+    Planned(Vec<Planned>),
+    Plain(Vec<Timestamp>),
+}
+
 /// The next fire times of a trigger, and what it leaves out between them. `cursor`: where its owner has come to.
-pub(super) fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize) -> Vec<FireShown> {
-    let plain = |schedule: &Schedule| {
-        let fires = schedule.explain(after, count).into_iter();
-        fires.map(|at| views::planned(&Planned::Fires { at, is_included: false })).collect()
-    };
+pub(crate) fn ahead(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize) -> Ahead {
     match trigger {
-        Trigger::Cron(schedule) => plain(schedule),
-        Trigger::Timetable(timetable) if matches!(timetable.series(), Series::Cron(_)) => {
-            timetable.explain(after, count).iter().map(views::planned).collect()
+        Trigger::Cron(schedule) => {
+            Ahead::Planned(schedule.explain(after, count).into_iter().map(|at| Planned::Fires { at, is_included: false }).collect())
         }
-        _ => times(trigger, cursor, after).take(count).map(views::plain_fire).collect(),
+        Trigger::Timetable(timetable) if matches!(timetable.series(), Series::Cron(_)) => {
+            Ahead::Planned(timetable.explain(after, count).into_iter().collect())
+        }
+        _ => Ahead::Plain(times(trigger, cursor, after).take(count).collect()),
+    }
+}
+
+/// The same, as answers have it.
+pub(super) fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize) -> Vec<FireShown> {
+    match ahead(trigger, cursor, after, count) {
+        Ahead::Planned(planned) => planned.iter().map(views::planned).collect(),
+        Ahead::Plain(times) => times.into_iter().map(views::plain_fire).collect(),
     }
 }
 
 /// The fire times of a trigger behind an instant, from its cursor on.
-fn times(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp) -> impl Iterator<Item = Timestamp> {
+pub(crate) fn times(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp) -> impl Iterator<Item = Timestamp> {
     let first = cursor.and_then(|cursor| misfire::fired_from(trigger, cursor)).and_then(|first| match first > after {
         true => Some(first),
         // Far ahead of the cursor, in one step.
@@ -165,6 +177,40 @@ struct Herd {
     fires: u32,
 }
 
+/// A task that is to fire, as far as somebody sees it.
+pub(crate) struct ComingOf {
+    pub(crate) task: ComingTask,
+    pub(crate) definition: TaskDefinition,
+    /// Whether a pause holds it now.
+    pub(crate) paused: bool,
+}
+
+/// The tasks that fire before an instant, those that do so first; whether there are more than are looked at, and until when all are known.
+pub(crate) async fn tasks_until<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    from: Timestamp,
+    to: Timestamp,
+    most: usize,
+) -> Result<(Vec<ComingOf>, bool, Timestamp), ApiError> {
+    let tasks = api.store.coming(to, most).await?;
+    let pauses = api.store.pauses().await?;
+    let more_tasks = tasks.len() == most;
+    // What is not looked at fires no earlier than the last that is.
+    let to = tasks.last().filter(|_| more_tasks).map_or(to, |last| last.next_fire.max(from).min(to));
+    let mut known = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let Ok(definition) = punctual_spec::decode(&task.document, &api.zones) else { continue };
+        let group = definition.group.as_deref();
+        if !identity.may(Role::Viewer, group) {
+            continue;
+        }
+        let paused = !super::pauses::of_task(&pauses, &task.name, group).is_empty();
+        known.push(ComingOf { task, definition, paused });
+    }
+    Ok((known, more_tasks, to))
+}
+
 pub(crate) async fn coming<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Asker(identity): Asker,
@@ -182,23 +228,11 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
         let problem = format!("{to} is not behind {from}, or more than {} days", RANGE_MAX.0 / 86_400_000);
         return Err(ApiError::BadRequest { field: "to", problem });
     }
-    let tasks = api.store.coming(to, TASKS_MAX).await?;
-    let pauses = api.store.pauses().await?;
-    let more_tasks = tasks.len() == TASKS_MAX;
-    // What is not looked at fires no earlier than the last that is.
-    let to = tasks.last().filter(|_| more_tasks).map_or(to, |last| last.next_fire.max(from).min(to));
-    let mut known = Vec::with_capacity(tasks.len());
-    for task in &tasks {
-        let Ok(definition) = punctual_spec::decode(&task.document, &api.zones) else { continue };
-        let group = definition.group.as_deref();
-        if !identity.may(Role::Viewer, group) {
-            continue;
-        }
-        let paused = !super::pauses::of_task(&pauses, &task.name, group).is_empty();
-        known.push((task, definition.trigger, paused));
-    }
-    let mut iterators: Vec<_> =
-        known.iter().map(|(task, trigger, _)| times(trigger, Some(task.next_fire), Timestamp(from.0.saturating_sub(1)))).collect();
+    let (known, more_tasks, to) = tasks_until(&api, &identity, from, to, TASKS_MAX).await?;
+    let mut iterators: Vec<_> = known
+        .iter()
+        .map(|known| times(&known.definition.trigger, Some(known.task.next_fire), Timestamp(from.0.saturating_sub(1))))
+        .collect();
     let mut heads = BinaryHeap::new();
     for (index, times) in iterators.iter_mut().enumerate() {
         heads.extend(times.next().map(|at| Reverse((at, index))));
@@ -224,7 +258,7 @@ pub(crate) async fn coming<S: Catalog, C: Clock>(
         in_minute += 1;
         counted += 1;
         if fires.len() < limit {
-            let (task, _, paused) = &known[index];
+            let ComingOf { task, paused, .. } = &known[index];
             fires.push(ComingFire { at: at.to_string(), task: task.name.to_string(), paused: *paused });
         }
         if counted >= limit + COUNTED_MAX {

@@ -20,53 +20,53 @@ use super::reruns::Reason;
 use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError, nodes, parts, veil, views};
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 
 /// Names of states, with commas between them.
 const STATES: &str = "^(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)\
                       (,(waiting|created|dispatched|running|retrying|succeeded|failed|timed_out|dead_lettered|cancelled|skipped)){0,10}$";
 
 /// Which instances; those that have all that is asked for.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
     /// Of this task.
-    task: Option<String>,
+    pub(crate) task: Option<String>,
     /// Of tasks of this group.
-    group: Option<String>,
+    pub(crate) group: Option<String>,
     /// In this state, or in one of these, with commas between them.
     #[schemars(regex(pattern = STATES))]
-    state: Option<String>,
+    pub(crate) state: Option<String>,
     /// With this idempotency key.
-    key: Option<String>,
+    pub(crate) key: Option<String>,
     /// With an attempt on this worker.
-    worker: Option<String>,
+    pub(crate) worker: Option<String>,
     /// That came about so.
     #[schemars(regex(pattern = "^(schedule|catch_up|manual|chain|rerun|backfill)$"))]
-    origin: Option<String>,
+    pub(crate) origin: Option<String>,
     /// With a fire time from this instant on.
     #[schemars(extend("format" = "date-time"))]
-    fired_after: Option<String>,
+    pub(crate) fired_after: Option<String>,
     /// With a fire time before this instant.
     #[schemars(extend("format" = "date-time"))]
-    fired_before: Option<String>,
+    pub(crate) fired_before: Option<String>,
     /// Made from this instant on.
     #[schemars(extend("format" = "date-time"))]
-    created_after: Option<String>,
+    pub(crate) created_after: Option<String>,
     /// Made before this instant.
     #[schemars(extend("format" = "date-time"))]
-    created_before: Option<String>,
+    pub(crate) created_before: Option<String>,
     /// The `next` of the page before.
     #[schemars(regex(pattern = r"^-?[0-9]{1,15}(_[0-9]{1,9}){3,4}$"))]
-    after: Option<String>,
+    pub(crate) after: Option<String>,
     /// The same, under its older name, which is not described any more.
     #[schemars(skip)]
-    before: Option<String>,
+    pub(crate) before: Option<String>,
     #[schemars(range(min = 1, max = 1_000))]
-    limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
     /// Also shards, and nodes of workflows.
     #[serde(default)]
-    parts: bool,
+    pub(crate) parts: bool,
 }
 
 /// So many rows are looked at for a page, where no index has all that is asked for.
@@ -85,14 +85,24 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Instances>, ApiError> {
-    let mut sight = Sight::new(&api, &identity, Role::Viewer);
+    let (instances, next) = page_of(&api, &identity, filter).await?;
+    Ok(Json(Instances { instances: instances.iter().map(views::instance).collect(), next: next.map(cursor) }))
+}
+
+/// A page of instances that somebody sees, and where the next one begins.
+pub(crate) async fn page_of<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    filter: Filter,
+) -> Result<(Vec<InstanceView>, Option<InstanceCursor>), ApiError> {
+    let mut sight = Sight::new(api, identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     check_length("state", filter.state.as_deref(), 200)?;
     let states = filter.state.map(|names| names.split(',').map(parse_state).collect::<Result<Vec<_>, _>>()).transpose()?;
     let origin = filter.origin.map(|name| parse_origin(&name)).transpose()?;
     let before = behind(filter.after, filter.before)?.map(|cursor| parse_cursor(&cursor)).transpose()?;
     let at = |field: &'static str, text: Option<String>| text.map(|text| super::backfills::instant(field, &text)).transpose();
-    check_task(&api, &mut sight, filter.task.as_deref()).await?;
+    check_task(api, &mut sight, filter.task.as_deref()).await?;
     let (whole, key) = (!filter.parts, filter.key.map(Arc::from));
     let query = InstanceQuery {
         filter: InstanceFilter { task: filter.task.map(Arc::from), whole, state: None, key, before, limit },
@@ -108,8 +118,8 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     };
     let page = api.store.instance_page(query).await?;
     let mut instances = sight.only(page.instances, |view| view.task_name.clone()).await?;
-    veil::instances(&api, &identity, &mut instances).await?;
-    Ok(Json(Instances { instances: instances.iter().map(views::instance).collect(), next: page.next.map(cursor) }))
+    veil::instances(api, identity, &mut instances).await?;
+    Ok((instances, page.next))
 }
 
 /// Refuses the name of a task that is not there, or not to be seen.

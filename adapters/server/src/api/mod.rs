@@ -3,10 +3,11 @@
 
 mod accounts;
 mod answers;
-mod audit;
+pub(crate) mod audit;
 mod backfills;
+mod calendars;
 mod cluster;
-mod dead_letters;
+pub(crate) mod dead_letters;
 pub(crate) mod doctor;
 mod edits;
 mod error;
@@ -14,9 +15,9 @@ mod events;
 mod explain;
 pub(crate) mod extract;
 pub(crate) mod failures;
-mod fires;
+pub(crate) mod fires;
 mod handed;
-mod instances;
+pub(crate) mod instances;
 pub(crate) mod listener;
 pub(crate) mod logs;
 mod nodes;
@@ -29,7 +30,7 @@ mod reruns;
 pub(crate) mod rules;
 pub(crate) mod sight;
 mod sources;
-mod tasks;
+pub(crate) mod tasks;
 mod triggers;
 pub(crate) mod veil;
 pub(crate) mod views;
@@ -53,10 +54,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use edits::days_of;
 pub(crate) use error::{ApiError, describe_chains};
 use openapi::named;
 
-pub(crate) use instances::{cursor, parse_cursor};
+pub(crate) use instances::cursor;
 use rules::{Needs, Routes, Rule};
 
 use crate::applied::Applied;
@@ -234,6 +236,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/coming",
             Somewhere(Viewer),
             get_with(fires::coming::<S, C>, named("listComing", "Fire times to come of all tasks, in order")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/calendars",
+            Somewhere(Viewer),
+            get_with(calendars::list::<S, C>, named("listCalendars", "Days that tasks leave out or add, with those tasks")),
         )
         .api(
             Method::GET,
@@ -484,18 +492,75 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             Instance(Operator),
             post_with(nodes::mark::<S, C>, named("markNode", "Says what a node has come to")),
         )
-        .get("/api/v1/me", SignedIn, accounts::me)
-        .post("/api/v1/sign-in", Nothing, accounts::sign_in::<S, C>)
-        .post("/api/v1/sign-out", SignedIn, accounts::sign_out::<S, C>)
-        .get("/api/v1/users", Everywhere(Admin), accounts::users::<S, C>)
-        .post("/api/v1/users", Everywhere(Admin), accounts::add_user::<S, C>)
-        .get("/api/v1/users/{user}", Everywhere(Admin), accounts::user::<S, C>)
-        .on(Method::PATCH, "/api/v1/users/{user}", Everywhere(Admin), accounts::edit_user::<S, C>)
-        .on(Method::DELETE, "/api/v1/users/{user}", Everywhere(Admin), accounts::remove_user::<S, C>)
-        .on(Method::PUT, "/api/v1/users/{user}/password", SignedIn, accounts::set_password::<S, C>)
-        .get("/api/v1/tokens", SignedIn, accounts::tokens::<S, C>)
-        .post("/api/v1/tokens", SignedIn, accounts::make_token::<S, C>)
-        .on(Method::DELETE, "/api/v1/tokens/{token}", SignedIn, accounts::revoke_token::<S, C>)
+        .api(Method::GET, "/api/v1/me", SignedIn, get_with(accounts::me, named("getMe", "Who asks, and what they may do")))
+        .api(
+            Method::POST,
+            "/api/v1/sign-in",
+            Nothing,
+            post_with(accounts::sign_in::<S, C>, named("signIn", "Begins a session; its cookie comes with the answer")),
+        )
+        .api(
+            Method::POST,
+            "/api/v1/sign-out",
+            SignedIn,
+            post_with(accounts::sign_out::<S, C>, named("signOut", "Ends the session that asks")),
+        )
+        .api(Method::GET, "/api/v1/users", Everywhere(Admin), get_with(accounts::users::<S, C>, named("listUsers", "Users, by name")))
+        .api(
+            Method::POST,
+            "/api/v1/users",
+            Everywhere(Admin),
+            post_with(accounts::add_user::<S, C>, named("addUser", "Adds a user; from the first one on everybody signs in")),
+        )
+        .api(Method::GET, "/api/v1/users/{user}", Everywhere(Admin), get_with(accounts::user::<S, C>, named("getUser", "A user")))
+        .api(
+            Method::PATCH,
+            "/api/v1/users/{user}",
+            Everywhere(Admin),
+            patch_with(accounts::edit_user::<S, C>, named("changeUser", "Changes what a user may do, or whether they may sign in")),
+        )
+        .api(
+            Method::DELETE,
+            "/api/v1/users/{user}",
+            Everywhere(Admin),
+            delete_with(accounts::remove_user::<S, C>, named("removeUser", "Removes a user, with their sessions and tokens")),
+        )
+        .api(
+            Method::PUT,
+            "/api/v1/users/{user}/password",
+            SignedIn,
+            put_with(accounts::set_password::<S, C>, named("setPassword", "Sets a password; other sessions of the user end")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/users/{user}/sessions",
+            SignedIn,
+            get_with(accounts::sessions::<S, C>, named("listSessions", "Sign-ins of a user that have not ended")),
+        )
+        .api(
+            Method::DELETE,
+            "/api/v1/users/{user}/sessions",
+            SignedIn,
+            delete_with(accounts::end_sessions::<S, C>, named("endSessions", "Signs a user out everywhere; tokens stay")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/tokens",
+            SignedIn,
+            get_with(accounts::tokens::<S, C>, named("listTokens", "Tokens that have not expired, without what they are shown by")),
+        )
+        .api(
+            Method::POST,
+            "/api/v1/tokens",
+            SignedIn,
+            post_with(accounts::make_token::<S, C>, named("makeToken", "Makes a token, which is told this once")),
+        )
+        .api(
+            Method::DELETE,
+            "/api/v1/tokens/{token}",
+            SignedIn,
+            delete_with(accounts::revoke_token::<S, C>, named("revokeToken", "Revokes a token")),
+        )
         .get("/sign-in", Nothing, pages::sign_in_form::<S, C>)
         .post("/sign-in", Nothing, pages::sign_in::<S, C>)
         .get("/sign-in/oidc", Nothing, pages::oidc::<S, C>)

@@ -3,8 +3,8 @@
 use aide::OperationOutput;
 use aide::generate::GenContext;
 use aide::openapi::{
-    self, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData, ParameterSchemaOrContent, PathItem,
-    ReferenceOr, Response, SchemaObject, StatusCode,
+    self, ApiKeyLocation, Contact, HeaderStyle, Info, License, MediaType, OpenApi, Operation, Parameter, ParameterData,
+    ParameterSchemaOrContent, PathItem, ReferenceOr, Response, SchemaObject, SecurityScheme, StatusCode,
 };
 use aide::transform::TransformOperation;
 use axum::Json;
@@ -14,8 +14,8 @@ use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
 
-use super::BODY_BYTES_MAX;
 use super::error::Problem;
+use super::{BODY_BYTES_MAX, answers};
 
 /// How an operation is called, and what it does in a line.
 pub(crate) fn named(id: &'static str, summary: &'static str) -> impl FnOnce(TransformOperation<'_>) -> TransformOperation<'_> {
@@ -82,6 +82,52 @@ impl<T: JsonSchema> OperationOutput for Attempted<T> {
         late.content.insert("application/problem+json".to_owned(), problem);
         responses.push((Some(409), late));
         responses
+    }
+}
+
+/// An answer to something that was made (201).
+pub(crate) struct Made<T>(pub(crate) Json<T>);
+
+impl<T: Serialize> IntoResponse for Made<T> {
+    fn into_response(self) -> axum::response::Response {
+        (axum::http::StatusCode::CREATED, self.0).into_response()
+    }
+}
+
+impl<T: JsonSchema> OperationOutput for Made<T> {
+    type Inner = T;
+
+    fn operation_response(ctx: &mut GenContext, _: &mut Operation) -> Option<Response> {
+        Some(response("Made", "application/json", ctx.schema.subschema_for::<T>()))
+    }
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {
+        Self::operation_response(ctx, operation).into_iter().map(|response| (Some(201), response)).collect()
+    }
+}
+
+/// An answer that sets the cookie of a session, or takes it away.
+pub(crate) struct WithCookie<T>(pub(crate) Option<HeaderValue>, pub(crate) Json<T>);
+
+impl<T: Serialize> IntoResponse for WithCookie<T> {
+    fn into_response(self) -> axum::response::Response {
+        let mut response = self.1.into_response();
+        if let Some(cookie) = self.0 {
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+        }
+        response
+    }
+}
+
+impl<T: JsonSchema> OperationOutput for WithCookie<T> {
+    type Inner = T;
+
+    fn operation_response(ctx: &mut GenContext, operation: &mut Operation) -> Option<Response> {
+        Json::<T>::operation_response(ctx, operation)
+    }
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {
+        Json::<T>::inferred_responses(ctx, operation)
     }
 }
 
@@ -196,7 +242,7 @@ pub(crate) fn complete(document: &mut OpenApi) {
                 operation.parameters.insert(0, part);
             }
             operation.parameters.iter_mut().for_each(never_null);
-            if method != "get" {
+            if method != "get" && !answers::has_secret(method, path) {
                 let key = "Makes the call repeatable: the same call under the same key is answered as it was the first time, for a day";
                 let schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
                 operation.parameters.push(ReferenceOr::Item(header_parameter("Idempotency-Key", key, schema)));
@@ -207,7 +253,39 @@ pub(crate) fn complete(document: &mut OpenApi) {
             responses.responses.retain(|status, _| *status != StatusCode::Range(0));
         }
     }
+    secure(document);
     prune(document);
+}
+
+/// What opens the API: a token, or the cookie of a session. Where there is no user, this machine needs neither.
+fn secure(document: &mut OpenApi) {
+    let bearer = SecurityScheme::Http {
+        scheme: "bearer".to_owned(),
+        bearer_format: None,
+        description: Some("A token, as POST /api/v1/tokens makes it".to_owned()),
+        extensions: IndexMap::new(),
+    };
+    let session = SecurityScheme::ApiKey {
+        location: ApiKeyLocation::Cookie,
+        name: "punctual".to_owned(),
+        description: Some(
+            "A session, as POST /api/v1/sign-in begins it; over TLS with the prefix __Host-. Writes show x-csrf-token too".to_owned(),
+        ),
+        extensions: IndexMap::new(),
+    };
+    let components = document.components.get_or_insert_default();
+    for (name, scheme) in [("token", bearer), ("session", session)] {
+        components.security_schemes.insert(name.to_owned(), ReferenceOr::Item(scheme));
+        document.security.push(IndexMap::from_iter([(name.to_owned(), Vec::new())]));
+    }
+    let Some(paths) = &mut document.paths else { return };
+    for (path, item) in &mut paths.paths {
+        let ReferenceOr::Item(item) = item else { continue };
+        if crate::sign_in::is_public(path) {
+            // None will do.
+            operations(item).for_each(|(_, operation)| operation.security.push(IndexMap::new()));
+        }
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
@@ -257,6 +335,8 @@ fn part(path: &str, name: &str) -> (&'static str, Schema) {
         "source" => ("The name of what has the tasks", json_schema!({ "type": "string", "minLength": 1, "maxLength": 256 })),
         "key" => ("The idempotency key that it was triggered under", name_schema),
         "node" => ("A node's name", name_schema),
+        "user" => ("A user's name", name_schema),
+        "token" => ("A token's number", json_schema!({ "type": "string", "pattern": "^(0|[1-9][0-9]{0,17})$" })),
         _ => ("A task's name", name_schema),
     }
 }

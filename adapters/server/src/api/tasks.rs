@@ -24,7 +24,7 @@ use super::openapi::{Done, Tagged};
 use super::reruns::Reason;
 use super::sight::Sight;
 use super::{Api, ApiError, PAGE_DEFAULT, PAGE_MAX, edits, fires, views};
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 
 /// A page of something of a task.
 #[derive(Deserialize, JsonSchema)]
@@ -35,30 +35,34 @@ pub(crate) struct Page {
 }
 
 /// Which tasks; those that have all that is asked for.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Filter {
     /// The `next` of the page before.
-    after: Option<String>,
+    pub(crate) after: Option<String>,
     #[schemars(range(min = 1, max = 1_000))]
-    limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
     /// Whose names have this in them, in upper or lower case.
-    q: Option<String>,
+    pub(crate) q: Option<String>,
+    /// Whose names or descriptions have this in them, in upper or lower case.
+    pub(crate) text: Option<String>,
     /// Whose names begin so.
-    prefix: Option<String>,
+    pub(crate) prefix: Option<String>,
     /// Of this group.
-    group: Option<String>,
+    pub(crate) group: Option<String>,
     /// Of this owner.
-    owner: Option<String>,
+    pub(crate) owner: Option<String>,
     /// Whether a pause holds them.
-    paused: Option<bool>,
+    pub(crate) paused: Option<bool>,
     /// Whether they are enabled.
-    enabled: Option<bool>,
+    pub(crate) enabled: Option<bool>,
+    /// Whether they are workflows.
+    pub(crate) workflow: Option<bool>,
     /// That ask for workers with this tag: `zone`, or `zone=eu`.
-    tag: Option<String>,
+    pub(crate) tag: Option<String>,
     /// That this makes fire.
     #[schemars(regex(pattern = "^(cron|fixed_rate|fixed_delay|delay|manual)$"))]
-    trigger: Option<String>,
+    pub(crate) trigger: Option<String>,
 }
 
 /// Kinds of triggers.
@@ -71,7 +75,8 @@ const DOCUMENTS_LOOKED_AT: usize = 4_000;
 impl Filter {
     /// Whether documents have to be read to know.
     fn asks_for_documents(&self) -> bool {
-        self.owner.is_some() || self.paused.is_some() || self.enabled.is_some() || self.tag.is_some() || self.trigger.is_some()
+        [&self.owner, &self.text, &self.tag, &self.trigger].iter().any(|field| field.is_some())
+            || [self.paused, self.enabled, self.workflow].iter().any(|field| field.is_some())
     }
 
     fn matches(&self, view: &TaskView, pauses: &[PauseView]) -> bool {
@@ -84,11 +89,17 @@ impl Filter {
             let (name, value) = tag.split_once('=').map_or((tag.as_str(), None), |(name, value)| (name, Some(value)));
             document["routing"]["tags"][name].as_str().is_some_and(|is| value.is_none_or(|value| value == is))
         };
+        let finds = |text: &str, wanted: &str| text.to_lowercase().contains(&wanted.to_lowercase());
+        let has_text =
+            |wanted: &String| finds(&view.name, wanted) || document["description"].as_str().is_some_and(|text| finds(text, wanted));
+        let is_workflow = document["nodes"].as_array().is_some_and(|nodes| !nodes.is_empty());
         let trigger = &document["trigger"];
         let is_of = |kind: &String| trigger.as_str() == Some(kind) || trigger.get(kind).is_some();
         self.owner.as_ref().is_none_or(|owner| document["owner"].as_str() == Some(owner))
             && self.enabled.is_none_or(|enabled| document["enabled"].as_bool().unwrap_or(true) == enabled)
             && self.paused.is_none_or(|paused| is_paused() == paused)
+            && self.workflow.is_none_or(|workflow| is_workflow == workflow)
+            && self.text.as_ref().is_none_or(has_text)
             && self.tag.as_ref().is_none_or(has_tag)
             && self.trigger.as_ref().is_none_or(is_of)
     }
@@ -107,7 +118,18 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     Asker(identity): Asker,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Tasks>, ApiError> {
-    let sight = Sight::new(&api, &identity, Role::Viewer);
+    let (found, pauses, next) = page_of(&api, &identity, &filter).await?;
+    let tasks = found.iter().map(|view| views::task(view, &pauses, &api.zones)).collect();
+    Ok(Json(Tasks { tasks, next: next.map(|name| name.to_string()) }))
+}
+
+/// A page of tasks that somebody sees, the pauses that there are, and behind which name the next page begins.
+pub(crate) async fn page_of<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    filter: &Filter,
+) -> Result<(Vec<TaskView>, Vec<PauseView>, Option<Arc<str>>), ApiError> {
+    let sight = Sight::new(api, identity, Role::Viewer);
     let limit = checked_limit(filter.limit)?;
     if let Some(kind) = filter.trigger.as_ref().filter(|kind| !TRIGGERS.contains(&kind.as_str())) {
         return Err(ApiError::BadRequest { field: "trigger", problem: format!("{kind:?} is not one of {}", TRIGGERS.join(", ")) });
@@ -142,8 +164,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
         query.after = Some(next);
         query.limit = limit.max(500);
     };
-    let tasks = found.iter().map(|view| views::task(view, &pauses, &api.zones)).collect();
-    Ok(Json(Tasks { tasks, next: next.map(|name| name.to_string()) }))
+    Ok((found, pauses, next))
 }
 
 /// A task with its versions.

@@ -16,16 +16,16 @@ use super::fires;
 use super::form::{Fields, Query, segment};
 use super::page::{Nav, Page, Viewer};
 use super::show::{Count, Time};
-use super::tasks::is_paused;
 use super::words::Words;
+use crate::api::fires::{ComingOf, TASKS_MAX, tasks_until, times};
 
-/// Tasks that are looked at, in the order of their names.
-const TASKS_MAX: usize = 5_000;
 /// Fire times that are worked out.
 const FIRES_MAX: usize = 200_000;
 /// Tasks that are listed of those that fire all the time.
 const STEADY_MAX: usize = 20;
 const MINUTE_MS: i64 = 60_000;
+/// A fire time that came so lately is still being fired.
+const JUST_DUE_MS: i64 = 10_000;
 /// So many tasks in a minute are a herd, where that is also so many times what is usual.
 const HERD: usize = 10;
 const HERD_TIMES_USUAL: usize = 3;
@@ -86,7 +86,7 @@ pub(super) async fn page<S: Catalog, C: Clock>(State(console): State<Console<S, 
 const SLOTS: usize = 96;
 
 async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &Fields) -> Answer {
-    let (w, store) = (viewer.words(), &console.api.store);
+    let w = viewer.words();
     let hours: u32 = match query.get("hours") {
         Some("6") => 6,
         Some("168") => 168,
@@ -94,45 +94,34 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
     };
     let now = console.api.clock.now().wall;
     let until = now.saturating_add(Millis::from_secs(u64::from(hours) * 3_600));
-    let pauses = store.pauses().await?;
-    let (mut after, mut looked, mut is_partial, mut looped, mut steady) = (None, 0, false, 0, Vec::new());
+    let (known, mut is_partial, _) = tasks_until(&console.api, &viewer.identity, now, until, TASKS_MAX).await?;
+    let (mut looped, mut steady) = (0, Vec::new());
     let mut all: Vec<(Timestamp, usize)> = Vec::new();
     let mut tasks: Vec<(Arc<str>, String)> = Vec::new();
-    loop {
-        let page = store.tasks(after.clone(), 500).await?;
-        let is_last = page.len() < 500;
-        looked += page.len();
-        after = page.last().map(|view| view.name.clone());
-        for view in page {
-            let Some(cursor) = view.next_fire.filter(|cursor| *cursor < until) else { continue };
-            let Ok(spec) = TaskSpec::from_json(&view.document) else { continue };
-            if !spec.enabled || is_paused(&pauses, &view.name, spec.group.as_deref()) {
-                continue;
+    for ComingOf { task: view, definition, paused } in known {
+        let Some(spec) = TaskSpec::from_json(&view.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
+        // Once a minute is as much as can be told apart.
+        let most = hours as usize * 60;
+        let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
+        let ahead = times(&definition.trigger, Some(view.next_fire), behind).take_while(|at| *at < until);
+        let ahead: Vec<_> = ahead.take(most + 1).collect();
+        let Some(first) = ahead.first().copied() else { continue };
+        let trigger = fires::trigger_in_short(&spec, w);
+        if ahead.len() > most {
+            if steady.len() < STEADY_MAX {
+                let address = format!("/tasks/{}", segment(&view.name));
+                steady.push(Fire { at: Time(first), address, task: view.name, trigger });
             }
-            let Ok(definition) = punctual_spec::decode(&view.document, &console.api.zones) else { continue };
-            let Some(first) = fires::next_of(&definition, Some(cursor)) else { continue };
-            // Once a minute is as much as can be told apart.
-            let most = hours as usize * 60 + 1;
-            let times = fires::times(&definition.trigger, first, until, most.min(FIRES_MAX - all.len() + 1));
-            if times.len() > hours as usize * 60 {
-                if steady.len() < STEADY_MAX {
-                    let address = format!("/tasks/{}", segment(&view.name));
-                    steady.push(Fire { at: Time(first), address, task: view.name, trigger: fires::trigger_in_short(&spec, w) });
-                }
-                continue;
-            }
-            looped += usize::from(definition.trigger.fixed_delay().is_some());
-            let task = tasks.len();
-            tasks.push((view.name, fires::trigger_in_short(&spec, w)));
-            all.extend(times.into_iter().map(|at| (at, task)));
+            continue;
         }
-        if is_last {
-            break;
-        }
-        if looked >= TASKS_MAX || all.len() >= FIRES_MAX {
+        if all.len() + ahead.len() > FIRES_MAX {
             is_partial = true;
             break;
         }
+        looped += usize::from(definition.trigger.fixed_delay().is_some());
+        let task = tasks.len();
+        tasks.push((view.name, trigger));
+        all.extend(ahead.into_iter().map(|at| (at, task)));
     }
     all.sort_unstable();
     let herds = herds(&all);

@@ -9,12 +9,14 @@ use punctual_core::breaker::BreakerState;
 use punctual_core::time::Timestamp;
 use punctual_driver::ports::{Catalog, Clock};
 
+use super::accounts::{SessionLine, sessions};
 use super::error::{Answer, answered};
 use super::overview::breaker_detail;
 use super::page::{Nav, Page, Viewer};
 use super::show::{Count, MaybeTime, Time};
 use super::words::Words;
 use super::{Console, terms};
+use crate::sign_in::Means;
 
 struct WorkerLine {
     id: Arc<str>,
@@ -168,6 +170,11 @@ struct SettingsPage {
     tasks_in_memory: Option<usize>,
     instances_in_memory: Option<usize>,
     roles: Vec<String>,
+    /// The zone that times are shown in; empty: the browser's.
+    zone: String,
+    zones: Vec<String>,
+    /// Where somebody has signed in.
+    sessions: Option<Vec<SessionLine>>,
 }
 
 pub(super) async fn settings<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer) -> Response {
@@ -192,6 +199,12 @@ async fn show_settings<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &V
         tasks_in_memory: status.as_ref().map(|status| status.tasks),
         instances_in_memory: status.as_ref().map(|status| status.instances),
         roles: roles.collect(),
+        zone: viewer.zone.clone(),
+        zones: console.api.zones.names().filter(|name| name.contains('/') || *name == "UTC").map(str::to_owned).collect(),
+        sessions: match viewer.means {
+            Some(Means::Session { .. }) => Some(sessions(console, viewer, &viewer.identity.name).await?),
+            _ => None,
+        },
     };
     Ok(viewer.show(&page))
 }

@@ -4,20 +4,19 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use punctual_driver::ports::{Catalog, Clock};
 use punctual_spec::file::{FileTask, read_text};
 use punctual_spec::problem::Problem;
 use punctual_spec::spec::TaskSpec;
-use serde_json::{Value, json};
+
 use sha2::{Digest, Sha256};
 
 use super::Console;
-use super::call::{Call, reason};
 use super::error::{Answer, ConsoleError, answered};
 use super::fires::{self, Fires};
-use super::form::{Form, Query, segment};
+use super::form::{Fields, Form, Query, segment};
 use super::instances::confirm;
 use super::page::{Nav, Page, Viewer};
 use super::runs::{Drawn, draw};
@@ -79,6 +78,8 @@ struct EditPage {
     name: Option<String>,
     action: String,
     back: String,
+    /// The version that is edited.
+    version: u32,
     document: String,
     reason: String,
     checked: Option<Checked>,
@@ -125,7 +126,7 @@ async fn show_edit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
     let document = spec.map_or_else(|_| view.document.to_string(), |spec| yaml(&spec));
     let source = foreign_source(console, viewer, name).await?;
     let checked = Some(look(console, viewer, &document).1);
-    Ok(viewer.show_form(&page(viewer, Some(name), document, String::new(), checked, source)))
+    Ok(viewer.show_form(&EditPage { version: view.version.0, ..page(viewer, Some(name), document, String::new(), checked, source) }))
 }
 
 /// Nothing is said of a task that they don't see: whatever name may be asked for.
@@ -164,11 +165,17 @@ fn page(
         name: name.map(str::to_owned),
         action,
         back,
+        version: 0,
         document,
         reason,
         checked,
         source,
     }
+}
+
+/// The version that a form says it edits; 0 where it doesn't.
+fn version_of(fields: &Fields) -> u32 {
+    fields.get("version").and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 /// Reads the document of one task: the entry of a task file, or a file with that one task.
@@ -257,7 +264,10 @@ pub(super) async fn check<S: Catalog, C: Clock>(State(console): State<Console<S,
         },
         None => None,
     };
-    viewer.show_form(&page(&viewer, name, document, fields.text("reason").to_owned(), Some(checked), source))
+    viewer.show_form(&EditPage {
+        version: version_of(&fields),
+        ..page(&viewer, name, document, fields.text("reason").to_owned(), Some(checked), source)
+    })
 }
 
 /// A form ends its lines as the protocol of old wants it.
@@ -285,6 +295,7 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
     };
     let again = |checked: Checked, source: Option<String>| {
         let page = page(viewer, name, document.clone(), fields.text("reason").to_owned(), Some(checked), source);
+        let page = EditPage { version: version_of(fields), ..page };
         Ok(viewer.show_as(StatusCode::UNPROCESSABLE_ENTITY, &page))
     };
     let refuse = |mut checked: Checked, error: ConsoleError, source| {
@@ -314,31 +325,42 @@ async fn store<S: Catalog, C: Clock>(console: &Console<S, C>, form: &Form, name:
         let old = TaskSpec::from_json(&view.document).ok().and_then(|spec| spec.group);
         viewer.require(Role::Editor, old.as_deref())?;
     }
-    if let Some(from) = &source
-        && !fields.has("take_over")
-    {
-        let error = ConsoleError::OthersTask { name: spec.name.clone(), source: from.clone() };
-        return refuse(checked, error, source);
-    }
-    let mut body = reason(fields);
-    body["documents"] = json!([serde_json::from_str::<Value>(&spec.to_json()).unwrap_or_default()]);
-    // Whose it is was looked at above, and asked for where it is another's.
-    body["take_over"] = json!(source.is_some());
     let own = source_of(&spec.name);
-    match console.call(Call { viewer, method: Method::PUT, path: &["sources", &own], body, key: None }).await {
+    let take_over = if fields.has("take_over") { "true" } else { "" };
+    let query = [("source", &*own), ("take_over", take_over), ("by", &*viewer.identity.name), ("reason", fields.text("reason").trim())];
+    // What was read must still be what is there.
+    let condition = match name {
+        None => (header::IF_NONE_MATCH, "*".to_owned()),
+        Some(_) => match version_of(fields) {
+            0 => (header::IF_MATCH, "*".to_owned()),
+            version => (header::IF_MATCH, format!("\"v{version}\"")),
+        },
+    };
+    match console.put_task(viewer, &spec.name, &query, condition, spec.to_json()).await {
         Ok(answer) => {
-            let is_same = answer["created"].as_array().is_none_or(Vec::is_empty) && answer["changed"].as_array().is_none_or(Vec::is_empty);
-            let told = if is_same {
-                w.done_unchanged
-            } else if existing.is_some() {
-                w.done_saved
-            } else {
-                w.done_created
+            let told = match answer["outcome"].as_str() {
+                Some("created") => w.done_created,
+                // One of that name was removed before.
+                Some("changed") if existing.is_none() => w.done_created,
+                Some("changed") => w.done_saved,
+                _ => w.done_unchanged,
             };
             Ok(viewer.go(&format!("/tasks/{}", segment(&spec.name)), true, &told.replace("{}", &spec.name)))
         }
-        Err(error @ ConsoleError::Api { status: StatusCode::BAD_REQUEST, .. }) => refuse(checked, error, source),
-        Err(error) => Err(error),
+        Err(error) => match others_task(error, &spec.name, source.as_deref()) {
+            error if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED) => {
+                refuse(checked, error, source)
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// That the task is of another source, in words for people: the API's speak of a parameter.
+fn others_task(error: ConsoleError, name: &str, source: Option<&str>) -> ConsoleError {
+    match (error.code(), source) {
+        ("PUN-441", Some(source)) => ConsoleError::OthersTask { name: name.to_owned(), source: source.to_owned() },
+        _ => error,
     }
 }
 
@@ -355,16 +377,14 @@ async fn do_remove<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, fo
     if view.removed {
         return Err(ApiError::NoSuchTask { name: name.to_owned() }.into());
     }
-    if let Some(source) = foreign_source(console, viewer, name).await? {
-        return Err(ConsoleError::OthersTask { name: name.to_owned(), source });
-    }
+    let source = foreign_source(console, viewer, name).await?;
     if !fields.has("confirmed") {
         return Ok(confirm(viewer, fields, &w.ask_remove.replace("{}", name), w.remove, &format!("/tasks/{}", segment(name))));
     }
-    let mut body = reason(fields);
-    body["documents"] = json!([]);
-    body["remove"] = json!(true);
-    console.call(Call { viewer, method: Method::PUT, path: &["sources", &source_of(name)], body, key: None }).await?;
+    let own = source_of(name);
+    let query = [("source", &*own), ("by", &*viewer.identity.name), ("reason", fields.text("reason").trim())];
+    let removed = console.delete_task(viewer, name, &query).await;
+    removed.map_err(|error| others_task(error, name, source.as_deref()))?;
     Ok(viewer.go("/tasks", true, &w.done_removed.replace("{}", name)))
 }
 

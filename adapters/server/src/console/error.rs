@@ -16,7 +16,7 @@ pub(super) enum ConsoleError {
     /// There is nothing at the address.
     NoSuchPage,
     /// The role doesn't allow it.
-    Forbidden { role: Role },
+    Forbidden { role: Role, is_everywhere: bool },
     /// The form has not come from a page of ours, or from an old one.
     Forged,
     /// A document has to be exactly one task.
@@ -48,19 +48,19 @@ impl From<StoreError> for ConsoleError {
 impl ConsoleError {
     pub(super) fn code(&self) -> &str {
         match self {
-            ConsoleError::Forbidden { .. } => "PUN-480",
-            ConsoleError::Forged => "PUN-481",
+            ConsoleError::Forbidden { .. } => "PUN-406",
+            ConsoleError::Forged => "PUN-407",
             ConsoleError::NoSuchPage => "PUN-482",
             ConsoleError::NotOneTask { .. } => "PUN-483",
             ConsoleError::BadForm { .. } => "PUN-484",
             ConsoleError::NameTaken { .. } => "PUN-485",
-            ConsoleError::OthersTask { .. } => "PUN-486",
+            ConsoleError::OthersTask { .. } => "PUN-441",
             ConsoleError::TooLarge => "PUN-487",
             ConsoleError::Api { code, .. } => code,
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             ConsoleError::NoSuchPage => StatusCode::NOT_FOUND,
             ConsoleError::Forbidden { .. } | ConsoleError::Forged => StatusCode::FORBIDDEN,
@@ -75,14 +75,15 @@ impl ConsoleError {
     pub(super) fn reason(&self, w: &Words) -> String {
         match self {
             ConsoleError::NoSuchPage => w.error_no_page.to_owned(),
-            ConsoleError::Forbidden { role } => {
+            ConsoleError::Forbidden { role, is_everywhere } => {
                 let role = match role {
                     Role::Viewer => w.role_viewer,
                     Role::Operator => w.role_operator,
                     Role::Editor => w.role_editor,
                     Role::Admin => w.role_admin,
                 };
-                w.error_forbidden.replace("{}", role)
+                let text = if *is_everywhere { w.error_forbidden_everywhere } else { w.error_forbidden };
+                text.replace("{}", role)
             }
             ConsoleError::Forged => w.error_forged.to_owned(),
             ConsoleError::NotOneTask { count } => w.error_not_one_task.replace("{}", &count.to_string()),

@@ -1,6 +1,6 @@
 //! When a task fires next, and what makes it fire, in words.
 
-use punctual_core::cron::{Occurrence, Planned, Schedule, Series};
+use punctual_core::cron::{Occurrence, Planned, Series};
 use punctual_core::definition::{TaskDefinition, Trigger};
 use punctual_core::time::{Millis, Timestamp};
 use punctual_spec::duration;
@@ -10,6 +10,7 @@ use super::page::Lang;
 use super::show::Time;
 use super::terms;
 use super::words::Words;
+use crate::api::fires::{Ahead, ahead};
 
 /// A fire time to come, or neighbours that are left out.
 pub(super) struct Fire {
@@ -39,40 +40,11 @@ pub(super) fn fires(definition: &TaskDefinition, cursor: Option<Timestamp>, afte
 
 /// The next fire times after `after`, with what is left out between them; `count` lines at most.
 fn next(trigger: &Trigger, cursor: Option<Timestamp>, after: Timestamp, count: usize, lang: Lang) -> Vec<Fire> {
-    match trigger {
-        Trigger::Cron(schedule) => plain(schedule, after, count, lang),
-        Trigger::Timetable(timetable) => match timetable.series() {
-            Series::Cron(_) => timetable.explain(after, count).into_iter().map(|planned| of(&planned, lang)).collect(),
-            Series::FixedRate(_) => {
-                let first = cursor.or_else(|| timetable.window().starts_at.and_then(|_| timetable.next_after(after)));
-                instants(first, count, |at| timetable.next_after(at))
-            }
-            Series::FixedDelay(_) => instants(cursor, 1, |_| None),
-        },
-        Trigger::FixedRate { interval } => instants(cursor, count, |at| Some(at.saturating_add(*interval))),
-        Trigger::FixedDelay { .. } | Trigger::Delay { .. } => instants(cursor, 1, |_| None),
-        Trigger::Manual => Vec::new(),
+    let plain = |at| Fire { at: Time(at), local: String::new(), note: String::new(), is_left_out: false };
+    match ahead(trigger, cursor, after, count) {
+        Ahead::Planned(planned) => planned.iter().map(|planned| of(planned, lang)).collect(),
+        Ahead::Plain(times) => times.into_iter().map(plain).collect(),
     }
-}
-
-fn plain(schedule: &Schedule, after: Timestamp, count: usize, lang: Lang) -> Vec<Fire> {
-    schedule.explain(after, count).into_iter().map(|at| of(&Planned::Fires { at, is_included: false }, lang)).collect()
-}
-
-fn instants(first: Option<Timestamp>, count: usize, next: impl Fn(Timestamp) -> Option<Timestamp>) -> Vec<Fire> {
-    let fire = |at| Fire { at: Time(at), local: String::new(), note: String::new(), is_left_out: false };
-    std::iter::successors(first, |at| next(*at)).take(count).map(fire).collect()
-}
-
-/// Fire times only, up to `until`.
-pub(super) fn times(trigger: &Trigger, cursor: Timestamp, until: Timestamp, count: usize) -> Vec<Timestamp> {
-    let next: Box<dyn Fn(Timestamp) -> Option<Timestamp>> = match trigger {
-        Trigger::Cron(schedule) => Box::new(|at| schedule.next_after(at)),
-        Trigger::Timetable(timetable) if !matches!(timetable.series(), Series::FixedDelay(_)) => Box::new(|at| timetable.next_after(at)),
-        Trigger::FixedRate { interval } => Box::new(|at| Some(at.saturating_add(*interval))),
-        _ => Box::new(|_| None),
-    };
-    std::iter::successors(Some(cursor), |at| next(*at)).take_while(|at| *at < until).take(count).collect()
 }
 
 fn of(planned: &Planned, lang: Lang) -> Fire {

@@ -26,6 +26,11 @@ impl Fields {
         self.0.iter().rev().find(|(field, _)| field == name).map_or("", |(_, value)| value)
     }
 
+    /// Whether a field was sent, with anything in it or not.
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.0.iter().any(|(field, _)| field == name)
+    }
+
     /// All values of a field.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
@@ -102,6 +107,16 @@ pub(super) fn address(path: &str, fields: &[(&str, &str)]) -> String {
         query if query.is_empty() => path.to_owned(),
         query => format!("{path}?{query}"),
     }
+}
+
+/// What a page asks the API's stream for: whether something has changed, of all or of what is named.
+pub(super) fn events(field: &str, name: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("kinds", "change");
+    if !name.is_empty() {
+        query.append_pair(field, name);
+    }
+    query.finish()
 }
 
 #[cfg(test)]

@@ -17,15 +17,14 @@ use super::Console;
 use super::call::reason;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires;
-use super::form::{Fields, Form, Query, address, segment};
+use super::form::{self, Fields, Form, Query, address, segment};
 use super::logs::{Log, SHOWN};
 use super::page::{Lang, Nav, Page, Viewer};
 use super::runs::{Drawn, NodeLine, draw, node_lines};
 use super::show::{Badge, MaybeTime, Span, Time};
 use super::terms;
 use super::words::Words;
-use crate::api::rules::may_on_task;
-use crate::api::sight::Sight;
+use crate::api::instances::{Filter, page_of};
 use crate::api::{self, ApiError, views};
 use crate::identity::Role;
 
@@ -107,9 +106,12 @@ struct InstancesPage {
     p: Page,
     w: &'static Words,
     task: String,
+    group: String,
     key: String,
     states: Vec<Choice>,
     parts: bool,
+    /// What the page wants to hear of.
+    events: String,
     rows: Vec<Row>,
     next: Option<String>,
     newest: Option<String>,
@@ -123,31 +125,24 @@ pub(super) async fn list<S: Catalog, C: Clock>(State(console): State<Console<S, 
 async fn show_list<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &Fields) -> Answer {
     let (w, lang) = (viewer.words(), viewer.lang);
     let text = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
-    let (task, key, state, parts) = (text("task"), text("key"), text("state"), query.has("parts"));
-    if !task.is_empty() {
-        let missing = || ApiError::NoSuchTask { name: task.clone() };
-        console.api.store.task_now(Arc::from(task.as_str())).await?.ok_or_else(missing)?;
-        may_on_task(&console.api, &viewer.identity, Role::Viewer, &task, missing).await?;
-    }
-    let parsed = (!state.is_empty()).then(|| {
-        let unknown = || ConsoleError::BadForm { field: w.state.to_owned(), problem: state.clone() };
-        InstanceState::from_name(&state).ok_or_else(unknown)
-    });
-    let filter = InstanceFilter {
-        task: Some(task.as_str()).filter(|task| !task.is_empty()).map(Arc::from),
-        whole: !parts,
-        state: parsed.transpose()?,
-        key: Some(key.as_str()).filter(|key| !key.is_empty()).map(Arc::from),
-        before: query.get("before").map(api::parse_cursor).transpose()?,
-        limit: PAGE,
+    let (task, group, key, state, parts) = (text("task"), text("group"), text("key"), text("state"), query.has("parts"));
+    let asked = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let filter = Filter {
+        task: asked(&task),
+        group: asked(&group),
+        key: asked(&key),
+        state: asked(&state),
+        after: query.get("before").map(str::to_owned),
+        limit: Some(PAGE),
+        parts,
+        ..Filter::default()
     };
-    let found = console.api.store.instances(filter).await?;
-    let last = found.last().filter(|_| found.len() == PAGE).map(|last| InstanceCursor::of(&last.row));
-    let found = Sight::new(&console.api, &viewer.identity, Role::Viewer).only(found, |view| view.task_name.clone()).await?;
+    let (found, next) = page_of(&console.api, &viewer.identity, filter).await?;
     let parts_text = if parts { "1" } else { "" };
-    let kept = [("task", task.as_str()), ("state", state.as_str()), ("key", key.as_str()), ("parts", parts_text)];
-    let next = last.map(|last| {
-        let before = api::cursor(last);
+    let kept =
+        [("task", task.as_str()), ("group", group.as_str()), ("state", state.as_str()), ("key", key.as_str()), ("parts", parts_text)];
+    let next = next.map(|next| {
+        let before = api::cursor(next);
         address("/instances", &[kept.as_slice(), &[("before", &before)]].concat())
     });
     let choice =
@@ -156,8 +151,10 @@ async fn show_list<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
         p: viewer.page(Nav::Instances, w.instances),
         w,
         newest: query.has("before").then(|| address("/instances", &kept)),
+        events: form::events("task", &task),
         states: InstanceState::ALL.iter().map(choice).collect(),
         task,
+        group,
         key,
         parts,
         rows: found.iter().map(|view| row(view, lang)).collect(),
@@ -202,6 +199,8 @@ struct InstancePage {
     address: String,
     row: Row,
     is_live: bool,
+    /// What the page wants to hear of: nodes and shards are of the same task.
+    events: String,
     is_terminal: bool,
     version: u32,
     fire_local: Option<String>,
@@ -295,6 +294,10 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
         address: format!("/instances/{}", instance.id),
         row: row(&view, lang),
         is_live: !is_terminal,
+        events: match instance.has_parts() {
+            true => form::events("task", &view.task_name),
+            false => form::events("instance", &instance.id.to_string()),
+        },
         is_terminal,
         version: instance.version.0,
         fire_local: zone.and_then(|zone| fires::in_zone(instance.fire_time, zone)),

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use punctual_core::backfill::{BackfillRow, BackfillState};
-use punctual_driver::ports::{AuditFilter, Catalog, Clock, DeadLetterFilter, InstanceCursor, PauseTarget};
+use punctual_driver::ports::{Catalog, Clock, PauseTarget, PauseView};
 use serde_json::{Value, json};
 
 use super::call::reason;
@@ -18,7 +18,8 @@ use super::show::{MaybeTime, Time};
 use super::tasks::group_of;
 use super::words::Words;
 use super::{Console, terms};
-use crate::api;
+use crate::api::sight::Sight;
+use crate::api::{self, audit, dead_letters};
 use crate::identity::Role;
 
 /// Rows of a page.
@@ -30,6 +31,8 @@ const BACKFILLS: usize = 100;
 #[template(path = "console/dead_letters.html")]
 struct DeadLettersPage {
     p: Page,
+    /// Of one group at least.
+    may_settle: bool,
     w: &'static Words,
     task: String,
     rows: Vec<Row>,
@@ -37,7 +40,7 @@ struct DeadLettersPage {
     newest: Option<String>,
 }
 
-pub(super) async fn dead_letters<S: Catalog, C: Clock>(
+pub(super) async fn dead_letters_page<S: Catalog, C: Clock>(
     State(console): State<Console<S, C>>,
     viewer: Viewer,
     Query(query): Query,
@@ -49,15 +52,14 @@ pub(super) async fn dead_letters<S: Catalog, C: Clock>(
 async fn show_dead_letters<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &Fields) -> Answer {
     let w = viewer.words();
     let task = query.get("task").unwrap_or_default().trim().to_owned();
-    let before = query.get("before").map(api::parse_cursor).transpose()?;
-    let filter = DeadLetterFilter { task: Some(task.as_str()).filter(|task| !task.is_empty()).map(Arc::from), before, limit: PAGE };
-    let found = console.api.store.dead_letters(filter).await?;
-    let next = found
-        .last()
-        .filter(|_| found.len() == PAGE)
-        .map(|last| address("/dead-letters", &[("task", &task), ("before", &api::cursor(InstanceCursor::of(&last.row)))]));
+    let asked = Some(task.clone()).filter(|task| !task.is_empty());
+    let filter =
+        dead_letters::Filter { task: asked, after: query.get("before").map(str::to_owned), limit: Some(PAGE), ..Default::default() };
+    let (found, next) = dead_letters::page_of(&console.api, &viewer.identity, filter).await?;
+    let next = next.map(|next| address("/dead-letters", &[("task", &task), ("before", &api::cursor(next))]));
     let page = DeadLettersPage {
         p: viewer.page(Nav::DeadLetters, w.dead_letters),
+        may_settle: viewer.identity.may_somewhere(Role::Operator),
         w,
         newest: query.has("before").then(|| address("/dead-letters", &[("task", &task)])),
         task,
@@ -144,15 +146,17 @@ pub(super) struct BackfillLine {
     pub(super) by: Arc<str>,
     pub(super) reason: Option<Arc<str>>,
     pub(super) address: String,
+    pub(super) may_cancel: bool,
 }
 
-pub(super) fn backfill_line(row: &BackfillRow, task: Arc<str>, lang: Lang) -> BackfillLine {
+pub(super) fn backfill_line(row: &BackfillRow, task: Arc<str>, lang: Lang, may_operate: bool) -> BackfillLine {
     let times = || row.plan.fire_times.iter().copied();
     BackfillLine {
         id: row.id.to_string(),
         task_address: format!("/tasks/{}", segment(&task)),
         task,
         state: terms::backfill(row.state, lang),
+        may_cancel: may_operate && row.state == BackfillState::Running,
         is_running: row.state == BackfillState::Running,
         total: row.plan.fire_times.len(),
         ended: row.ended,
@@ -181,10 +185,15 @@ pub(super) async fn backfills<S: Catalog, C: Clock>(State(console): State<Consol
 
 async fn show_backfills<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
-    let mut rows = Vec::new();
+    let (mut rows, mut sight) = (Vec::new(), Sight::new(&console.api, &viewer.identity, Role::Viewer));
+    let mut acts = Sight::new(&console.api, &viewer.identity, Role::Operator);
     for row in console.api.store.backfills(None, BACKFILLS).await? {
         let task = console.api.store.name_of(row.plan.task).await?.unwrap_or_default();
-        rows.push(backfill_line(&row, task, viewer.lang));
+        if !sight.task(&task).await? {
+            continue;
+        }
+        let may_operate = acts.task(&task).await?;
+        rows.push(backfill_line(&row, task, viewer.lang, may_operate));
     }
     let is_live = rows.iter().any(|row| row.is_running);
     Ok(viewer.show(&BackfillsPage { p: viewer.page(Nav::Backfills, w.backfills), w, rows, is_live }))
@@ -202,7 +211,6 @@ pub(super) async fn cancel_backfill<S: Catalog, C: Clock>(
 async fn do_cancel_backfill<S: Catalog, C: Clock>(console: &Console<S, C>, id: &str, form: &Form) -> Answer {
     let Form { viewer, fields } = form;
     let w = viewer.words();
-    viewer.require(Role::Operator, None)?;
     if !fields.has("confirmed") {
         return Ok(confirm(viewer, fields, &w.ask_cancel_backfill.replace("{}", id), w.cancel_yes, "/backfills"));
     }
@@ -219,12 +227,15 @@ struct PauseLine {
     since: Time,
     by: Arc<str>,
     why: Option<Arc<str>>,
+    may_resume: bool,
 }
 
 #[derive(Template)]
 #[template(path = "console/pauses.html")]
 struct PausesPage {
     p: Page,
+    /// Of one group at least.
+    may_pause: bool,
     w: &'static Words,
     rows: Vec<PauseLine>,
     is_all_paused: bool,
@@ -237,8 +248,8 @@ pub(super) async fn pauses<S: Catalog, C: Clock>(State(console): State<Console<S
 
 async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
-    let pauses = console.api.store.pauses().await?;
-    let line = |pause: &punctual_driver::ports::PauseView| {
+    let pauses = seen_pauses(console, viewer).await?;
+    let line = |pause: &PauseView, may_resume: bool| {
         let (what, kind, address) = match &pause.target {
             PauseTarget::All => (w.everything, "all", None),
             PauseTarget::Group(group) => (w.fact_group, "group", Some(super::form::address("/tasks", &[("group", group)]))),
@@ -246,15 +257,43 @@ async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Vie
             PauseTarget::Worker(_) => (w.worker, "worker", Some("/workers".to_owned())),
         };
         let (by, why) = (pause.actor.by.clone(), pause.actor.why.clone());
-        PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why }
+        PauseLine { what, name: pause.target.name().to_owned(), address, kind, since: Time(pause.since), by, why, may_resume }
     };
+    let mut acts = Sight::new(&console.api, &viewer.identity, Role::Operator);
+    let mut rows = Vec::with_capacity(pauses.len());
+    for pause in &pauses {
+        let may_resume = match &pause.target {
+            PauseTarget::All | PauseTarget::Worker(_) => acts.is_whole(),
+            PauseTarget::Group(group) => acts.group(Some(group)),
+            PauseTarget::Task(task) => acts.task(task).await?,
+        };
+        rows.push(line(pause, may_resume));
+    }
     let page = PausesPage {
         p: viewer.page(Nav::Pauses, w.pauses),
         w,
         is_all_paused: pauses.iter().any(|pause| pause.target == PauseTarget::All),
-        rows: pauses.iter().map(line).collect(),
+        rows,
+        may_pause: viewer.identity.may_somewhere(Role::Operator),
     };
     Ok(viewer.show(&page))
+}
+
+/// The pauses that somebody sees: that of everything, and those of their groups and tasks.
+pub(super) async fn seen_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Result<Vec<PauseView>, ConsoleError> {
+    let mut sight = Sight::new(&console.api, &viewer.identity, Role::Viewer);
+    let mut seen = Vec::new();
+    for pause in console.api.store.pauses().await? {
+        let is_seen = match &pause.target {
+            PauseTarget::All | PauseTarget::Worker(_) => true,
+            PauseTarget::Group(group) => sight.group(Some(group)),
+            PauseTarget::Task(task) => sight.task(task).await?,
+        };
+        if is_seen {
+            seen.push(pause);
+        }
+    }
+    Ok(seen)
 }
 
 /// Makes a pause, or lifts it: `verb` says which, `kind` and `name` of what.
@@ -321,7 +360,11 @@ struct AuditPage {
     newest: Option<String>,
 }
 
-pub(super) async fn audit<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer, Query(query): Query) -> Response {
+pub(super) async fn audit_page<S: Catalog, C: Clock>(
+    State(console): State<Console<S, C>>,
+    viewer: Viewer,
+    Query(query): Query,
+) -> Response {
     let answer = show_audit(&console, &viewer, &query).await;
     answered(&viewer, answer)
 }
@@ -331,11 +374,10 @@ async fn show_audit<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &View
     let task = query.get("task").unwrap_or_default().trim().to_owned();
     let number = |text: &str| text.parse().map_err(|_| ConsoleError::BadForm { field: "before".to_owned(), problem: text.to_owned() });
     let before = query.get("before").map(number).transpose()?;
-    let filter =
-        AuditFilter { task: Some(task.as_str()).filter(|task| !task.is_empty()).map(Arc::from), instance: None, before, limit: PAGE };
-    let found = console.api.store.audit(filter).await?;
-    let next =
-        found.last().filter(|_| found.len() == PAGE).map(|last| address("/audit", &[("task", &task), ("before", &last.id.to_string())]));
+    let asked = Some(task.clone()).filter(|task| !task.is_empty());
+    let filter = audit::Filter { task: asked, after: before, limit: Some(PAGE), ..Default::default() };
+    let (found, next) = audit::page_of(&console.api, &viewer.identity, filter).await?;
+    let next = next.map(|next| address("/audit", &[("task", &task), ("before", &next.to_string())]));
     let rows = found.into_iter().map(|audit| AuditLine {
         at: Time(audit.at),
         by: audit.actor.by,

@@ -15,10 +15,14 @@
 //! | `call` | calls of the API |
 //! | `overview`, `tasks`, `edit`, `instances`, `runs`, `lists`, `cluster`, `calendar` | the pages |
 //! | `logs` | lines of attempts on an instance's page |
+//! | `health` | how a task's firings ended over 30 days |
+//! | `accounts` | users, tokens, one's own account |
+//! | `help` | what codes mean |
 //! | `graph` | where the nodes of a workflow go in a drawing |
 //! | `fires` | when a task fires next, and why not |
 //! | `pulse` | what has ended in the last hour, minute by minute |
 
+mod accounts;
 mod assets;
 mod calendar;
 mod call;
@@ -28,6 +32,8 @@ mod error;
 mod fires;
 mod form;
 mod graph;
+mod health;
+mod help;
 mod instances;
 mod lists;
 mod logs;
@@ -74,7 +80,7 @@ impl<S, C> Clone for Console<S, C> {
 /// The routes of all pages, each with what it needs of whoever looks. `calls` are the API's own.
 pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Router, Vec<Rule>) {
     use Needs::{Backfill, Everywhere, Instance, Nothing, SignedIn, Somewhere, Task};
-    use Role::{Editor, Operator, Viewer};
+    use Role::{Admin, Editor, Operator, Viewer};
     let pages = Pages { api: api.clone(), router: Router::new(), rules: Vec::new() };
     let pages = pages
         .on(Method::GET, "/", Somewhere(Viewer), overview::page::<S, C>)
@@ -98,19 +104,29 @@ pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Ro
         .on(Method::POST, "/instances/{id}/skip", Instance(Operator), instances::skip::<S, C>)
         .on(Method::POST, "/instances/{id}/rerun", Instance(Operator), instances::rerun::<S, C>)
         .on(Method::POST, "/instances/{id}/nodes/{node}", Instance(Operator), runs::mark::<S, C>)
-        .on(Method::GET, "/dead-letters", Everywhere(Viewer), lists::dead_letters::<S, C>)
+        .on(Method::GET, "/dead-letters", Somewhere(Viewer), lists::dead_letters_page::<S, C>)
         .on(Method::POST, "/dead-letters/replay", Somewhere(Operator), lists::replay::<S, C>)
         .on(Method::POST, "/dead-letters/discard", Somewhere(Operator), lists::discard::<S, C>)
-        .on(Method::GET, "/backfills", Everywhere(Viewer), lists::backfills::<S, C>)
+        .on(Method::GET, "/backfills", Somewhere(Viewer), lists::backfills::<S, C>)
         .on(Method::POST, "/backfills/{id}/cancel", Backfill(Operator), lists::cancel_backfill::<S, C>)
-        .on(Method::GET, "/pauses", Everywhere(Viewer), lists::pauses::<S, C>)
+        .on(Method::GET, "/pauses", Somewhere(Viewer), lists::pauses::<S, C>)
         .on(Method::POST, "/pauses/set", Somewhere(Operator), lists::set_pause::<S, C>)
-        .on(Method::GET, "/audit", Everywhere(Viewer), lists::audit::<S, C>)
+        .on(Method::GET, "/audit", Somewhere(Viewer), lists::audit_page::<S, C>)
         .on(Method::GET, "/workers", Everywhere(Viewer), cluster::workers::<S, C>)
         .on(Method::GET, "/replicas", Everywhere(Viewer), cluster::replicas::<S, C>)
-        .on(Method::GET, "/calendar", Everywhere(Viewer), calendar::page::<S, C>)
+        .on(Method::GET, "/calendar", Somewhere(Viewer), calendar::page::<S, C>)
+        .on(Method::GET, "/users", Everywhere(Admin), accounts::users::<S, C>)
+        .on(Method::POST, "/users", Everywhere(Admin), accounts::add::<S, C>)
+        .on(Method::GET, "/users/{user}", Everywhere(Admin), accounts::user::<S, C>)
+        .on(Method::POST, "/users/{user}", Everywhere(Admin), accounts::change::<S, C>)
+        .on(Method::GET, "/tokens", SignedIn, accounts::tokens::<S, C>)
+        .on(Method::POST, "/tokens", SignedIn, accounts::make_token::<S, C>)
+        .on(Method::POST, "/tokens/{token}/revoke", SignedIn, accounts::revoke::<S, C>)
+        .on(Method::POST, "/settings/password", SignedIn, accounts::own_password::<S, C>)
+        .on(Method::POST, "/settings/sign-out", SignedIn, accounts::own_sessions::<S, C>)
+        .on(Method::GET, "/errors/{code}", SignedIn, help::code)
         .on(Method::GET, "/settings", SignedIn, cluster::settings::<S, C>)
-        .on(Method::POST, "/preferences", SignedIn, page::preferences)
+        .on(Method::POST, "/preferences", SignedIn, page::preferences::<S, C>)
         .on(Method::GET, "/assets/{name}", Nothing, assets::serve);
     (pages.router.with_state(Console { api, calls }), pages.rules)
 }
@@ -138,7 +154,7 @@ async fn check<S: Catalog, C: Clock>(State((api, needs)): State<(Api<S, C>, Need
     let (mut parts, body) = request.into_parts();
     let refused = match allow(&api, needs, &mut parts).await {
         Ok(()) => return next.run(Request::from_parts(parts, body)).await,
-        Err(ApiError::Forbidden { role, .. }) => ConsoleError::Forbidden { role },
+        Err(ApiError::Forbidden { role, group }) => ConsoleError::Forbidden { role, is_everywhere: group.is_none() },
         Err(error) => error.into(),
     };
     refused.page(&Viewer::of(&parts.headers, &parts.uri, &parts.extensions))

@@ -2,31 +2,34 @@
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 use punctual_core::breaker::BreakerState;
 use punctual_core::instance::State as InstanceState;
 use punctual_core::scheduler::BreakerView;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::link::{SchedulerStatus, ToSchedulerNode};
-use punctual_driver::ports::{Catalog, Clock, DeadLetterFilter, InstanceView, PauseTarget};
+use punctual_driver::ports::{Catalog, Clock, InstanceView, PauseTarget, PauseView};
 use tokio::sync::oneshot;
 
 use super::error::{Answer, answered};
 use super::form::segment;
 use super::instances::{Row, row};
+use super::lists::seen_pauses;
 use super::page::{Lang, Nav, Page, Viewer};
 use super::pulse::{self, Minute};
 use super::show::{Count, Span, Time};
 use super::tasks::{Coming, coming};
 use super::words::Words;
 use super::{Console, terms};
-use crate::api::failures;
+use crate::api::{dead_letters, failures, instances};
 use crate::identity::Role;
 
 /// Failures that are shown.
 const FAILURES: usize = 8;
 /// Dead letters that are counted.
 const LETTERS: usize = 100;
+/// Groups whose failures are shown to somebody who sees no more.
+const GROUPS: usize = 20;
 /// Fire times that are shown.
 const COMING: usize = 8;
 /// Somebody should look at what has failed since then.
@@ -82,11 +85,11 @@ struct OverviewPage {
 }
 
 pub(super) async fn page<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer) -> Response {
-    // It tells of everything. Who sees a part of it begins with their tasks.
-    if !viewer.identity.may(Role::Viewer, None) {
-        return Redirect::to("/tasks").into_response();
-    }
-    let answer = show(&console, &viewer).await;
+    // What is counted is of everything; who sees some groups sees what is of theirs.
+    let answer = match viewer.identity.may(Role::Viewer, None) {
+        true => show(&console, &viewer).await,
+        false => show_groups(&console, &viewer).await,
+    };
     answered(&viewer, answer)
 }
 
@@ -99,12 +102,100 @@ impl<S: Catalog, C: Clock> Console<S, C> {
     }
 }
 
+/// The overview of somebody whose roles are for groups.
+#[derive(Template)]
+#[template(path = "console/overview_groups.html")]
+struct GroupsPage {
+    p: Page,
+    w: &'static Words,
+    groups: String,
+    concerns: Vec<Concern>,
+    failures: Vec<Row>,
+    coming: Vec<Coming>,
+}
+
+async fn show_groups<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
+    let (w, lang) = (viewer.words(), viewer.lang);
+    let now = console.api.clock.now().wall;
+    let mut concerns = Vec::new();
+    let filter = dead_letters::Filter { limit: Some(LETTERS), ..Default::default() };
+    let (letters, more) = dead_letters::page_of(&console.api, &viewer.identity, filter).await?;
+    concerns.extend(of_letters(&letters, more.is_some(), w));
+    let mut groups: Vec<&str> = viewer.identity.grants.iter().filter_map(|grant| grant.group.as_deref()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let mut failures = Vec::new();
+    // By the index of a group's tasks; of many groups the first.
+    for group in groups.iter().take(GROUPS) {
+        let filter = instances::Filter {
+            group: Some((*group).to_owned()),
+            state: Some(failures::FAILED.map(InstanceState::name).join(",")),
+            limit: Some(FAILURES),
+            ..Default::default()
+        };
+        failures.extend(instances::page_of(&console.api, &viewer.identity, filter).await?.0);
+    }
+    failures.sort_by_key(|view| std::cmp::Reverse(view.row.ended_at()));
+    failures.truncate(FAILURES);
+    concerns.extend(of_failures(&failures, now, w));
+    concerns.extend(seen_pauses(console, viewer).await?.iter().map(|pause| of_pause(pause, w)));
+    let page = GroupsPage {
+        p: viewer.page(Nav::Overview, w.overview),
+        w,
+        groups: groups.join(", "),
+        concerns,
+        failures: failures.iter().map(|view| row(view, lang)).collect(),
+        coming: coming(console, viewer, now, COMING).await?,
+    };
+    Ok(viewer.show(&page))
+}
+
+fn of_letters(letters: &[InstanceView], is_more: bool, w: &Words) -> Option<Concern> {
+    let newest = letters.first()?;
+    let count = if is_more { format!("{}+", letters.len()) } else { letters.len().to_string() };
+    let text = if letters.len() == 1 { w.concern_letter.to_owned() } else { w.concern_letters.replace("{}", &count) };
+    let (address, since) = ("/dead-letters".to_owned(), newest.row.ended_at().map(Time));
+    Some(Concern { kind: "warn", text, detail: String::new(), address, since })
+}
+
+/// Dead letters have a line of their own.
+fn of_failures(failures: &[InstanceView], now: Timestamp, w: &Words) -> Option<Concern> {
+    let has_just_failed = |view: &&InstanceView| {
+        view.row.state != InstanceState::DeadLettered && view.row.ended_at().is_some_and(|at| now.since(at) < FAILED_JUST_NOW)
+    };
+    let just_failed: Vec<_> = failures.iter().filter(has_just_failed).collect();
+    let last = just_failed.first()?;
+    let text = w.concern_failed.replace("{n}", &just_failed.len().to_string()).replace("{task}", &last.task_name);
+    let (address, since) = (format!("/instances/{}", last.row.id), last.row.ended_at().map(Time));
+    Some(Concern { kind: "warn", text, detail: String::new(), address, since })
+}
+
+fn of_pause(pause: &PauseView, w: &Words) -> Concern {
+    let text = match &pause.target {
+        PauseTarget::All => w.concern_paused_all.to_owned(),
+        PauseTarget::Group(group) => w.concern_paused_group.replace("{}", group),
+        PauseTarget::Task(task) => w.concern_paused_task.replace("{}", task),
+        PauseTarget::Worker(worker) => w.concern_drained.replace("{}", worker),
+    };
+    let detail = match &pause.actor.why {
+        Some(why) => format!("{}: {why}", pause.actor.by),
+        None => pause.actor.by.to_string(),
+    };
+    let address = match &pause.target {
+        PauseTarget::Task(task) => format!("/tasks/{}", segment(task)),
+        PauseTarget::Worker(_) => "/workers".to_owned(),
+        _ => "/pauses".to_owned(),
+    };
+    Concern { kind: "warn", text, detail, address, since: Some(Time(pause.since)) }
+}
+
 async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let (w, lang, store) = (viewer.words(), viewer.lang, &console.api.store);
     let now = console.api.clock.now().wall;
     let (counts, partitions, replicas) = (store.counts().await?, store.partition_views().await?, store.replicas().await?);
     let (pauses, status) = (store.pauses().await?, console.status().await);
-    let letters = store.dead_letters(DeadLetterFilter { limit: LETTERS, ..DeadLetterFilter::default() }).await?;
+    let filter = dead_letters::Filter { limit: Some(LETTERS), ..Default::default() };
+    let (letters, _) = dead_letters::page_of(&console.api, &viewer.identity, filter).await?;
     let failures = failures::latest(&**store, FAILURES).await?;
     let trouble = console.api.trouble.borrow().clone();
     let mut concerns = Vec::new();
@@ -133,39 +224,9 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) ->
     for breaker in status.iter().flat_map(|status| &status.breakers).filter(|breaker| breaker.state != BreakerState::Closed) {
         add("warn", w.concern_breaker.replace("{}", &breaker.downstream), breaker_detail(breaker, lang, w), "/workers".to_owned(), None);
     }
-    if !letters.is_empty() {
-        let count = if letters.len() == LETTERS { format!("{LETTERS}+") } else { letters.len().to_string() };
-        let newest = letters.first().and_then(|letter| letter.row.ended_at());
-        let text = if letters.len() == 1 { w.concern_letter.to_owned() } else { w.concern_letters.replace("{}", &count) };
-        add("warn", text, String::new(), "/dead-letters".to_owned(), newest);
-    }
-    // Dead letters have a line of their own.
-    let has_just_failed = |view: &&InstanceView| {
-        view.row.state != InstanceState::DeadLettered && view.row.ended_at().is_some_and(|at| now.since(at) < FAILED_JUST_NOW)
-    };
-    let just_failed: Vec<_> = failures.iter().filter(has_just_failed).collect();
-    if let Some(last) = just_failed.first() {
-        let text = w.concern_failed.replace("{n}", &just_failed.len().to_string()).replace("{task}", &last.task_name);
-        add("warn", text, String::new(), format!("/instances/{}", last.row.id), last.row.ended_at());
-    }
-    for pause in &pauses {
-        let what = match &pause.target {
-            PauseTarget::All => w.concern_paused_all.to_owned(),
-            PauseTarget::Group(group) => w.concern_paused_group.replace("{}", group),
-            PauseTarget::Task(task) => w.concern_paused_task.replace("{}", task),
-            PauseTarget::Worker(worker) => w.concern_drained.replace("{}", worker),
-        };
-        let detail = match &pause.actor.why {
-            Some(why) => format!("{}: {why}", pause.actor.by),
-            None => pause.actor.by.to_string(),
-        };
-        let address = match &pause.target {
-            PauseTarget::Task(task) => format!("/tasks/{}", segment(task)),
-            PauseTarget::Worker(_) => "/workers".to_owned(),
-            _ => "/pauses".to_owned(),
-        };
-        add("warn", what, detail, address, Some(pause.since));
-    }
+    concerns.extend(of_letters(&letters, letters.len() == LETTERS, w));
+    concerns.extend(of_failures(&failures, now, w));
+    concerns.extend(pauses.iter().map(|pause| of_pause(pause, w)));
 
     let of = |state: InstanceState| counts.iter().find(|(known, _)| *known == state).map_or(0, |(_, count)| *count);
     let minutes = console.api.pulse.hour(now);

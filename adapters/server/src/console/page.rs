@@ -4,16 +4,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
+use punctual_driver::ports::{Catalog, Clock};
 
-use super::assets;
 use super::error::ConsoleError;
 use super::form::Form;
 use super::show::visible;
 use super::words::{EN, Words, ZH};
+use super::{Console, assets};
 use crate::identity::{Identity, Role};
 use crate::sign_in::origin::Visitor;
 use crate::sign_in::{Csrf, Means};
@@ -60,6 +61,8 @@ const FLASH_BYTES_MAX: usize = 600;
 pub(super) struct Viewer {
     pub(super) lang: Lang,
     theme: &'static str,
+    /// The zone that times are shown in; empty: the browser's.
+    pub(super) zone: String,
     pub(super) identity: Identity,
     csrf: Arc<str>,
     flash: Option<Flash>,
@@ -91,6 +94,7 @@ impl Viewer {
             Some("dark") => "dark",
             _ => "auto",
         };
+        let zone = cookie(headers, "zone").map(decode).filter(|zone| is_zone_name(zone)).unwrap_or_default();
         let flash = cookie(headers, "flash").map(|text| {
             let decoded = decode(text);
             Flash { is_good: decoded.starts_with('+'), text: decoded.get(1..).unwrap_or_default().to_owned() }
@@ -98,6 +102,7 @@ impl Viewer {
         Viewer {
             lang,
             theme,
+            zone,
             identity: identity(extensions),
             csrf: csrf_token(extensions),
             flash,
@@ -117,7 +122,7 @@ impl Viewer {
 
     /// Refuses those who may not act as this role.
     pub(super) fn require(&self, role: Role, group: Option<&str>) -> Result<(), ConsoleError> {
-        if self.identity.may(role, group) { Ok(()) } else { Err(ConsoleError::Forbidden { role }) }
+        if self.identity.may(role, group) { Ok(()) } else { Err(ConsoleError::Forbidden { role, is_everywhere: group.is_none() }) }
     }
 
     /// What the layout needs.
@@ -126,6 +131,7 @@ impl Viewer {
             w: self.words(),
             lang: self.lang.pick("en", "zh-CN"),
             theme: self.theme,
+            zone: self.zone.clone(),
             title: title.into(),
             nav,
             who: self.identity.name.clone(),
@@ -137,6 +143,7 @@ impl Viewer {
             icon: &assets::ICON.address,
             may_operate: self.identity.may(Role::Operator, None),
             may_edit: self.identity.may(Role::Editor, None),
+            may_administer: self.identity.may(Role::Admin, None),
         }
     }
 
@@ -175,6 +182,11 @@ impl Viewer {
         set_cookie(&mut response, &format!("flash={value}; Path=/; Max-Age=60; HttpOnly; SameSite=Strict"));
         response
     }
+}
+
+/// Whether that may be the name of a time zone: the script asks the browser, and goes on without where it knows none.
+fn is_zone_name(name: &str) -> bool {
+    name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte))
 }
 
 fn set_cookie(response: &mut Response, cookie: &str) {
@@ -225,6 +237,8 @@ pub(super) enum Nav {
     Workers,
     Replicas,
     Audit,
+    Users,
+    Tokens,
     Settings,
     None,
 }
@@ -245,6 +259,7 @@ pub(super) struct Page {
     pub(super) w: &'static Words,
     pub(super) lang: &'static str,
     pub(super) theme: &'static str,
+    pub(super) zone: String,
     pub(super) title: String,
     nav: Nav,
     pub(super) who: Arc<str>,
@@ -256,6 +271,7 @@ pub(super) struct Page {
     pub(super) icon: &'static str,
     pub(super) may_operate: bool,
     pub(super) may_edit: bool,
+    may_administer: bool,
 }
 
 impl Page {
@@ -266,7 +282,7 @@ impl Page {
     /// The navigation, in groups.
     pub(super) fn links(&self) -> [Vec<Link>; 3] {
         let w = self.w;
-        [
+        let mut links = [
             vec![
                 self.link(Nav::Overview, "/", w.overview, 'o', "M4 13h6V4H4zM14 20h6v-9h-6zM4 20h6v-4H4zM14 8h6V4h-6z"),
                 self.link(Nav::Tasks, "/tasks", w.tasks, 't', "M9 6h11M9 12h11M9 18h11M4.5 6h.01M4.5 12h.01M4.5 18h.01"),
@@ -288,14 +304,26 @@ impl Page {
                     "M12 4a3 3 0 1 0 .01 0M5 15a3 3 0 1 0 .01 0M19 15a3 3 0 1 0 .01 0M12 10v3M7.5 16l2-3h5l2 3",
                 ),
                 self.link(Nav::Audit, "/audit", w.audit, 'a', "M6 3h9l4 4v14H6zM9 12h7M9 16h7M9 8h3"),
+                self.link(
+                    Nav::Users,
+                    "/users",
+                    w.users,
+                    'u',
+                    "M9 5a3.5 3.5 0 1 0 .01 0M3 20c0-4 3-6 6-6s6 2 6 6M16 5.5a3 3 0 0 1 0 6M18 14.5c2 .8 3 2.6 3 5.5",
+                ),
+                self.link(Nav::Tokens, "/tokens", w.tokens, 'k', "M15 4a5 5 0 1 0 .01 0M11.5 12.5L4 20M7 17l2.5 2.5M15.5 8.5h.01"),
                 self.link(Nav::Settings, "/settings", w.settings, 's', "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4"),
             ],
-        ]
+        ];
+        if !self.may_administer {
+            links[2].retain(|link| link.address != "/users");
+        }
+        links
     }
 }
 
 /// Language and theme, kept by the browser.
-pub(super) async fn preferences(Form { viewer, fields }: Form) -> Response {
+pub(super) async fn preferences<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, Form { viewer, fields }: Form) -> Response {
     // Only a page of ours: `//host` would be another site.
     let back = fields.get("back").filter(|back| back.starts_with('/') && !back.starts_with("//") && !back.contains('\\')).unwrap_or("/");
     let mut response = match HeaderValue::from_str(back) {
@@ -306,6 +334,19 @@ pub(super) async fn preferences(Form { viewer, fields }: Form) -> Response {
         if let Some(value) = fields.get(name).filter(|value| allowed.contains(value)) {
             set_cookie(&mut response, &format!("{name}={value}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax"));
         }
+    }
+    // Emptied, it is the browser's again.
+    if fields.is_there("zone") {
+        let zone = fields.text("zone").trim();
+        if !zone.is_empty() && console.api.zones.get(zone).is_err() {
+            let w = viewer.words();
+            return ConsoleError::BadForm { field: w.time_zone.to_owned(), problem: w.error_no_zone.replace("{}", zone) }.page(&viewer);
+        }
+        let (value, age): (String, _) = match zone {
+            "" => (String::new(), 0),
+            zone => (form_urlencoded::byte_serialize(zone.as_bytes()).collect(), 31_536_000),
+        };
+        set_cookie(&mut response, &format!("zone={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax"));
     }
     response
 }
@@ -347,7 +388,7 @@ mod tests {
         for (role, group) in [(Role::Operator, None), (Role::Operator, Some("other")), (Role::Editor, Some("billing"))] {
             let refusal = viewer.require(role, group).unwrap_err();
             let page = refusal.page(&viewer);
-            assert_eq!((refusal.code(), page.status()), ("PUN-480", StatusCode::FORBIDDEN));
+            assert_eq!((refusal.code(), page.status()), ("PUN-406", StatusCode::FORBIDDEN));
         }
         let page = viewer.page(Nav::Tasks, "Tasks");
         assert!(!page.may_operate && !page.may_edit);
@@ -357,5 +398,8 @@ mod tests {
     fn a_cookie_is_found_by_its_whole_name() {
         let found = headers(header::COOKIE, "lang2=zh; xlang=zh; lang=en");
         assert_eq!((cookie(&found, "lang"), cookie(&found, "theme")), (Some("en"), None));
+        let zone = |value| Viewer::of(&headers(header::COOKIE, value), &Uri::from_static("/"), &Extensions::new()).zone;
+        assert_eq!(zone("zone=America%2FNew_York"), "America/New_York");
+        assert_eq!((zone("zone=%22%3E%3Cscript%3E"), zone("zone=")), (String::new(), String::new()));
     }
 }

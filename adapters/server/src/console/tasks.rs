@@ -20,7 +20,8 @@ use super::call::{Call, reason};
 use super::edit::is_console_source;
 use super::error::{Answer, ConsoleError, answered};
 use super::fires::{self, Fires};
-use super::form::{Form, Query, address, segment};
+use super::form::{self, Form, Query, address, segment};
+use super::health::{self, Health};
 use super::instances::{Row, confirm, row};
 use super::lists::{BackfillLine, backfill_line};
 use super::page::{Nav, Page, Viewer};
@@ -29,20 +30,21 @@ use super::show::{Dot, MaybeTime, Time};
 use super::terms;
 use super::words::Words;
 use crate::api::ApiError;
+use crate::api::fires::{ComingOf, tasks_until, times};
+use crate::api::tasks::{Filter, page_of};
 use crate::identity::Role;
 
 /// Tasks of a page.
 const PAGE: usize = 40;
-/// Tasks that a search looks through before it says how far it has come.
-const LOOKED_THROUGH_MAX: usize = 5_000;
 /// Results that stand beside a task.
 const RESULTS: usize = 12;
-/// Tasks whose fire times the overview compares.
-const COMPARED_MAX: usize = 1_000;
+/// Tasks whose fire times the overview compares, and how far ahead.
+const COMPARED_MAX: usize = 500;
+const AHEAD_MAX: Millis = Millis::from_secs(93 * 86_400);
 /// Fire times that are shown ahead.
 const AHEAD: usize = 10;
 /// A fire time that came so lately is still being fired.
-const JUST_DUE: Millis = Millis::from_secs(10);
+const JUST_DUE_MS: i64 = 10_000;
 const RECENT: usize = 12;
 const OCCURRENCES: usize = 12;
 const BACKFILLS: usize = 5;
@@ -67,6 +69,7 @@ struct Line {
     is_enabled: bool,
     is_paused: bool,
     results: Vec<Outcome>,
+    health: Health,
 }
 
 #[derive(Template)]
@@ -80,40 +83,10 @@ struct TasksPage {
     state: String,
     tasks: Vec<Line>,
     next: Option<String>,
-    /// How many were looked through, where more are left.
-    looked: Option<usize>,
+    /// Whether the page has fewer than fit, with more behind it.
+    is_short: bool,
     is_filtered: bool,
     is_first: bool,
-}
-
-/// Which tasks are meant.
-struct Filter {
-    text: String,
-    group: String,
-    owner: String,
-    state: String,
-}
-
-impl Filter {
-    fn is_empty(&self) -> bool {
-        [&self.text, &self.group, &self.owner, &self.state].iter().all(|text| text.is_empty())
-    }
-
-    fn meets(&self, view: &TaskView, spec: &TaskSpec, is_paused: bool) -> bool {
-        let has = |wanted: &str, text: Option<&str>| wanted.is_empty() || text == Some(wanted);
-        let finds = |text: &str| text.to_lowercase().contains(&self.text);
-        let state = match self.state.as_str() {
-            "enabled" => spec.enabled && !is_paused,
-            "disabled" => !spec.enabled,
-            "paused" => is_paused,
-            "workflow" => !spec.nodes.is_empty(),
-            _ => true,
-        };
-        state
-            && has(&self.group, spec.group.as_deref())
-            && has(&self.owner, spec.owner.as_deref())
-            && (self.text.is_empty() || finds(&view.name) || spec.description.as_deref().is_some_and(finds))
-    }
 }
 
 pub(super) fn is_paused(pauses: &[PauseView], name: &str, group: Option<&str>) -> bool {
@@ -131,65 +104,44 @@ pub(super) async fn list<S: Catalog, C: Clock>(State(console): State<Console<S, 
 }
 
 async fn show_list<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, query: &super::form::Fields) -> Answer {
-    let (w, store) = (viewer.words(), &console.api.store);
+    let w = viewer.words();
     let text = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
-    let filter = Filter { text: text("q").to_lowercase(), group: text("group"), owner: text("owner"), state: text("state") };
-    let pauses = store.pauses().await?;
-    let (mut found, mut looked) = (Vec::new(), 0);
-    let first_after: Option<Arc<str>> = query.get("after").map(Arc::from);
-    let mut after = first_after.clone();
-    // More than fit are read: whether there is a next page is known then.
-    let is_more = 'looking: loop {
-        let size = if filter.is_empty() { PAGE + 1 } else { 500 };
-        let page = store.tasks(after.clone(), size).await?;
-        let is_last = page.len() < size;
-        for view in page {
-            if found.len() == PAGE {
-                break 'looking true;
-            }
-            looked += 1;
-            after = Some(view.name.clone());
-            // What this program can't read is shown by its name.
-            let spec = TaskSpec::from_json(&view.document).ok();
-            if !viewer.identity.may(Role::Viewer, spec.as_ref().and_then(|spec| spec.group.as_deref())) {
-                continue;
-            }
-            let paused = is_paused(&pauses, &view.name, spec.as_ref().and_then(|spec| spec.group.as_deref()));
-            match &spec {
-                Some(spec) if !filter.meets(&view, spec, paused) => {}
-                None if !filter.is_empty() => {}
-                _ => found.push((view, spec, paused)),
-            }
-        }
-        if is_last {
-            break false;
-        }
-        if looked >= LOOKED_THROUGH_MAX {
-            break true;
-        }
+    let (q, group, owner, state) = (text("q"), text("group"), text("owner"), text("state"));
+    let asked = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let filter = Filter {
+        after: query.get("after").map(str::to_owned),
+        limit: Some(PAGE),
+        text: asked(&q),
+        group: asked(&group),
+        owner: asked(&owner),
+        enabled: matches!(&*state, "enabled" | "disabled").then_some(state == "enabled"),
+        paused: matches!(&*state, "enabled" | "paused").then_some(state == "paused"),
+        workflow: (state == "workflow").then_some(true),
+        ..Filter::default()
     };
+    let (found, pauses, next) = page_of(&console.api, &viewer.identity, &filter).await?;
     let mut tasks = Vec::with_capacity(found.len());
-    for (view, spec, is_paused) in found {
+    for view in found {
+        // What this program can't read is shown by its name.
+        let spec = TaskSpec::from_json(&view.document).ok();
+        let is_paused = is_paused(&pauses, &view.name, spec.as_ref().and_then(|spec| spec.group.as_deref()));
         tasks.push(line(console, viewer, view, spec, is_paused).await?);
     }
-    let next = after.filter(|_| is_more).map(|after| {
-        address(
-            "/tasks",
-            &[("q", &text("q")), ("group", &filter.group), ("owner", &filter.owner), ("state", &filter.state), ("after", &after)],
-        )
-    });
+    let is_filtered = [&q, &group, &owner, &state].iter().any(|text| !text.is_empty());
+    let next =
+        next.map(|after| address("/tasks", &[("q", &q), ("group", &group), ("owner", &owner), ("state", &state), ("after", &after)]));
     let page = TasksPage {
         p: viewer.page(Nav::Tasks, w.tasks),
         w,
-        looked: (is_more && tasks.len() < PAGE).then_some(looked),
-        is_filtered: !filter.is_empty(),
-        q: text("q"),
-        group: filter.group,
-        owner: filter.owner,
-        state: filter.state,
+        is_short: next.is_some() && tasks.len() < PAGE,
+        is_filtered,
+        q,
+        group,
+        owner,
+        state,
         tasks,
         next,
-        is_first: first_after.is_none(),
+        is_first: !query.has("after"),
     };
     Ok(viewer.show(&page))
 }
@@ -209,6 +161,7 @@ async fn line<S: Catalog, C: Clock>(
         .rev()
         .map(|latest| Outcome { address: format!("/instances/{}", latest.row.id), dot: Dot(latest.row.state, viewer.lang) });
     let results = results.collect();
+    let health = health::of(console, viewer, view.task).await?;
     let next = next_fire(console, &view, spec.as_ref()).filter(|_| !is_paused);
     let name = view.name;
     let address = format!("/tasks/{}", segment(&name));
@@ -226,6 +179,7 @@ async fn line<S: Catalog, C: Clock>(
             is_enabled: true,
             is_paused,
             results,
+            health,
         },
         Some(spec) => Line {
             name,
@@ -240,6 +194,7 @@ async fn line<S: Catalog, C: Clock>(
             is_enabled: spec.enabled,
             is_paused,
             results,
+            health,
             description: spec.description,
             group: spec.group,
             owner: spec.owner,
@@ -266,32 +221,25 @@ pub(super) struct Coming {
     pub(super) trigger: String,
 }
 
-/// The tasks that fire next, of the first so many by name.
+/// What fires next, of what somebody sees.
 pub(super) async fn coming<S: Catalog, C: Clock>(
     console: &Console<S, C>,
     viewer: &Viewer,
     now: Timestamp,
     count: usize,
 ) -> Result<Vec<Coming>, ConsoleError> {
-    let (tasks, pauses) = (console.api.store.tasks(None, COMPARED_MAX).await?, console.api.store.pauses().await?);
-    let mut cursors: Vec<_> =
-        tasks.into_iter().filter_map(|view| Some((view.next_fire.filter(|at| at.saturating_add(JUST_DUE) >= now)?, view))).collect();
-    cursors.sort_by_key(|(at, _)| *at);
+    let until = now.saturating_add(AHEAD_MAX);
+    let (known, ..) = tasks_until(&console.api, &viewer.identity, now, until, COMPARED_MAX).await?;
+    let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
     let mut coming = Vec::new();
-    for (_, view) in cursors {
-        let Ok(spec) = TaskSpec::from_json(&view.document) else { continue };
-        if is_paused(&pauses, &view.name, spec.group.as_deref()) {
-            continue;
-        }
-        let Some(at) = next_fire(console, &view, Some(&spec)) else { continue };
+    for ComingOf { task, definition, paused } in known {
+        let Some(spec) = TaskSpec::from_json(&task.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
+        let Some(at) = times(&definition.trigger, Some(task.next_fire), behind).next() else { continue };
         let trigger = fires::trigger_in_short(&spec, viewer.words());
-        coming.push((at, Coming { address: format!("/tasks/{}", segment(&view.name)), name: view.name, at: Time(at), trigger }));
-        if coming.len() == count {
-            break;
-        }
+        coming.push((at, Coming { address: format!("/tasks/{}", segment(&task.name)), name: task.name, at: Time(at), trigger }));
     }
     coming.sort_by_key(|(at, _)| *at);
-    Ok(coming.into_iter().map(|(_, coming)| coming).collect())
+    Ok(coming.into_iter().take(count).map(|(_, coming)| coming).collect())
 }
 
 /// A fire time that was not fired.
@@ -350,6 +298,9 @@ struct TaskPage {
     next_local: Option<String>,
     fires: Fires,
     facts: Vec<Fact>,
+    health: Health,
+    /// What the page wants to hear of.
+    events: String,
     instances: Vec<Row>,
     instances_address: String,
     missed: Vec<Missed>,
@@ -403,6 +354,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
     let backfills = store.backfills(Some(view.task), BACKFILLS).await?;
     let zone = definition.as_ref().and_then(fires::zone);
     let next = next_fire(console, &view, spec.as_ref()).filter(|_| held.is_empty() && !view.removed);
+    let may_operate = viewer.identity.may(Role::Operator, group.as_deref());
     let page = TaskPage {
         p: viewer.page(Nav::Tasks, name),
         w,
@@ -429,6 +381,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
             .map(|definition| fires::fires(definition, view.next_fire, now, AHEAD, lang))
             .unwrap_or_default(),
         facts: spec.as_ref().map(|spec| facts(spec, w)).unwrap_or_default(),
+        health: health::of(console, viewer, view.task).await?,
+        events: form::events("task", name),
         instances: instances.iter().map(|view| row(view, lang)).collect(),
         instances_address: address("/instances", &[("task", name)]),
         missed: occurrences
@@ -441,7 +395,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
                 instance: occurrence.instance.map(|id| id.to_string()),
             })
             .collect(),
-        backfills: backfills.iter().map(|row| backfill_line(row, view.name.clone(), lang)).collect(),
+        backfills: backfills.iter().map(|row| backfill_line(row, view.name.clone(), lang, may_operate)).collect(),
         graph: definition.as_ref().and_then(|definition| draw(definition, &[], None, lang)),
         yaml: spec.as_ref().map(yaml).unwrap_or_default(),
         versions: version_lines(name, &versions),
@@ -449,7 +403,7 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
         payload: spec.as_ref().and_then(|spec| spec.payload.clone()).unwrap_or_default(),
         key: format!("console-{}", now.0),
         has_timetable: definition.as_ref().is_some_and(has_timetable),
-        may_operate: viewer.identity.may(Role::Operator, group.as_deref()) && !view.removed,
+        may_operate: may_operate && !view.removed,
         may_edit: viewer.identity.may(Role::Editor, group.as_deref()),
         name: view.name,
     };
@@ -634,7 +588,7 @@ async fn do_trigger<S: Catalog, C: Clock>(console: &Console<S, C>, name: &str, f
         body["delay_ms"] = json!(seconds.saturating_mul(1_000));
     }
     // A second click on the same page is the same trigger.
-    let call = Call { viewer, method: Method::POST, path: &["tasks", name, "trigger"], body, key: fields.get("key") };
+    let call = Call { viewer, method: Method::POST, path: &["tasks", name, "trigger"], query: &[], body, key: fields.get("key") };
     let answer = console.call(call).await?;
     let to = match answer["instance"]["id"].as_str() {
         Some(id) => format!("/instances/{id}"),

@@ -13,7 +13,7 @@ use super::page::Lang;
 pub(super) fn state(state: State, lang: Lang) -> &'static str {
     match state {
         State::Waiting => lang.pick("waiting", "等待中"),
-        State::Created => lang.pick("created", "待派发"),
+        State::Created => lang.pick("created", "已创建"),
         State::Dispatched => lang.pick("dispatched", "已派发"),
         State::Running => lang.pick("running", "运行中"),
         State::Retrying => lang.pick("retrying", "等待重试"),

@@ -49,6 +49,7 @@ impl Words {
 words! {
     about: "About", "关于";
     actions: "Actions", "操作";
+    add_user: "Add a user", "添加用户";
     address: "Address", "地址";
     after: "After", "上游";
     after_any: "after each end of {}", "{} 结束后（不论结果）";
@@ -64,6 +65,7 @@ words! {
     appearance: "Appearance", "外观";
     ask_cancel: "Cancel instance {}? Its attempt has time to clean up.", "取消实例 {}？运行中的尝试会有时间清理。";
     ask_cancel_backfill: "End backfill {}? What it has started goes on to its end.", "终止回填 {}？已开始的实例会继续运行到结束。";
+    ask_disable: "Keep {} from signing in? Their sessions end; tokens are good for nothing until they may again.", "停用 {}？其会话将结束，令牌在重新启用前无效。";
     ask_discard: "Discard {} dead letters? They stay on record, and are not run again.", "丢弃死信（{}）？记录会保留，但不再重跑。";
     ask_discard_selected: "Discard the dead letters that are ticked? Say why, for the record.", "丢弃所选死信？请写明原因以备查。";
     ask_kill: "Kill instance {} at once? Its attempt has no time to clean up.", "立即强制终止实例 {}？运行中的尝试没有时间清理。";
@@ -71,10 +73,14 @@ words! {
     ask_drain: "Drain {}? It is given nothing more until it is undrained; what it runs goes on.", "排空 {}？取消排空前不再分配新的执行，运行中的会继续。";
     ask_pause: "Pause {}? Nothing of it starts until it is resumed; what runs goes on.", "暂停 {}？恢复前不会启动新的实例，运行中的会继续。";
     ask_remove: "Remove task {}? What runs is ended, and its history stays.", "删除任务 {}？运行中的实例会被终止，历史记录保留。";
+    ask_remove_user: "Remove user {}? Their sessions and tokens end; what they have done stays on record.", "删除用户 {}？其会话与令牌失效，操作记录保留。";
     ask_replay: "Run dead letters again ({})?", "重跑死信（{}）？";
     ask_replay_selected: "Run the dead letters that are ticked again?", "重跑所选死信？";
     ask_rerun: "Run instance {} again?", "重跑实例 {}？";
     ask_rerun_from: "Run again from node {} on?", "从节点 {} 起重跑？";
+    ask_revoke: "Revoke token {}? What uses it is refused from then on.", "吊销令牌 {}？使用它的程序将被拒绝。";
+    ask_sign_out: "Sign {} out everywhere? Tokens stay good.", "让 {} 在所有地方退出登录？令牌仍然有效。";
+    ask_sign_out_others: "Sign out everywhere but here?", "除此处外全部退出登录？";
     ask_skip: "Leave out instance {}?", "跳过实例 {}？";
     asked_by: "Asked for by", "请求者";
     at: "When", "时间";
@@ -129,11 +135,13 @@ words! {
     connected: "connected", "已连接";
     count: "Count", "数量";
     created: "Created", "创建时间";
+    day: "Day (UTC)", "日期（UTC）";
     dead_letters: "Dead letters", "死信";
     dead_letters_words: "Given up for good: each waits for somebody to run it again or to discard it.", "已彻底放弃的实例，等待有人重跑或丢弃。";
     definition: "Definition", "定义";
     delay_seconds: "Delay, in seconds", "延迟（秒）";
     detail: "Detail", "详情";
+    disable: "Disable", "停用";
     disabled: "disabled", "已停用";
     discard: "Discard", "丢弃";
     discard_selected: "Discard selected", "丢弃所选";
@@ -149,6 +157,7 @@ words! {
     done_marked: "Node {node} is said to be {state}.", "节点 {node} 已标记为“{state}”。";
     done_more: "There are more.", "还有更多。";
     done_drained: "Drained: {}.", "已排空：{}。";
+    done_password: "The password of {} is set; other sessions have ended.", "{} 的密码已设置，其他会话已结束。";
     done_paused: "Paused: {}.", "已暂停：{}。";
     done_refused: "{n} refused, such as {first}", "{n} 个被拒绝，例如 {first}";
     done_removed: "Task {} is removed.", "任务 {} 已删除。";
@@ -156,16 +165,24 @@ words! {
     done_rerun: "Instance {} runs again: this is its new run.", "实例 {} 已重跑，此为新的一轮。";
     done_undrained: "Not drained any more: {}.", "已取消排空：{}。";
     done_resumed: "Resumed: {}.", "已恢复：{}。";
+    done_revoked: "Token {} is revoked.", "令牌 {} 已吊销。";
     done_saved: "Task {} is changed.", "任务 {} 已保存。";
+    done_signed_out: "{} is signed out everywhere.", "{} 已在所有地方退出登录。";
+    done_signed_out_others: "You are signed out everywhere but here.", "除此处外均已退出登录。";
     done_skipped: "Instance {} is left out.", "已跳过实例 {}。";
+    done_token_made: "Token made: {}", "令牌已创建：{}";
     done_triggered: "Triggered: {}.", "已触发：{}。";
     done_unchanged: "Nothing was changed: {} is as it was.", "没有变化：{} 保持原样。";
     drain: "Drain", "排空";
     drained: "drained", "已排空";
     undrain: "Undrain", "取消排空";
+    done_user_added: "User {} is added.", "用户 {} 已添加。";
+    done_user_changed: "User {} is changed.", "用户 {} 已修改。";
+    done_user_removed: "User {} is removed.", "用户 {} 已删除。";
     draining: "draining", "退出中";
     due: "Due", "到期时间";
     edit: "Edit", "编辑";
+    enable: "Enable", "启用";
     enabled: "enabled", "启用";
     ended: "Ended", "结束时间";
     ended_badly: "failed", "失败";
@@ -173,6 +190,7 @@ words! {
     ended_well: "ended well", "正常";
     epoch: "Epoch", "任期";
     error_forbidden: "This takes the role of {}, for the group of the task. Ask somebody who administers Punctual for it.", "此操作需要该任务分组的“{}”角色，请联系管理员授权。";
+    error_forbidden_everywhere: "This is of everything, so it takes the role of {} everywhere, and not for some groups only. Ask somebody who administers Punctual for it.", "此处涉及全部内容，需要全局的“{}”角色，仅限分组的角色不足。请联系管理员授权。";
     error_forged: "The form has not come from a page of this console, or from one that is too old. Load the page again and repeat it.", "表单不是来自本控制台的页面，或页面已过期。请重新加载页面后再试。";
     error_heading: "That can't be done", "无法完成";
     error_heading_down: "Not for now", "暂时不可用";
@@ -181,15 +199,18 @@ words! {
     error_name_taken: "There is a task {} already. Edit that one, or choose another name.", "任务 {} 已存在。请编辑该任务，或换一个名字。";
     error_no_page: "There is no page at this address. It may have been of something that was deleted.", "此地址没有页面，其内容可能已被删除。";
     error_no_version: "the task has no such version", "任务没有这个版本";
+    error_no_zone: "there is no time zone {}; it is a name such as Asia/Shanghai", "没有时区 {}，应为 Asia/Shanghai 这样的名称";
     error_not_one_task: "The document has {} tasks; here it is exactly one. Use `punctual apply` for files.", "文档中有 {} 个任务，此处只能有一个。文件请使用 `punctual apply`。";
     error_nothing_selected: "Nothing is ticked.", "没有选择任何一项。";
     error_number: "{} is not a whole number", "{} 不是整数";
     error_others_task: "The task {name} is of the source {source}, which takes back what is changed here when it is applied again. Change it there, or take the task over.", "任务 {name} 来自 {source}，其再次应用时会覆盖此处的修改。请在来源处修改，或接管该任务。";
+    error_passwords_differ: "the two are not the same", "两次输入不一致";
     error_renamed: "a task keeps its name, {}; make a new one under another name", "任务名 {} 不可更改，请用其他名字新建任务";
     error_see_docs: "What it means and what to do:", "含义与处理方法：";
     error_too_large: "The form is too large.", "表单过大。";
     everything: "everything", "全部";
     exit_code: "Code", "返回码";
+    expires: "Ends", "失效时间";
     fact_concurrency: "Concurrency", "并发";
     fact_downstream: "Downstream", "下游依赖";
     fact_group: "Group", "分组";
@@ -216,17 +237,24 @@ words! {
     fires_not_on: "not on {}", "{} 不触发";
     fires_over_time: "Fire times ahead", "未来的触发分布";
     fires_until: "until {} (exclusive)", "至 {} 止（不含）";
+    first_user_words: "There are no users: whoever is at this machine may do everything. From the first user on everybody signs in, so the first one has to be an admin.", "还没有用户：本机上的任何人都可执行所有操作。添加第一个用户后所有人都需登录，因此第一个用户必须是管理员。";
     for_programs: "For programs", "程序接口";
     for_programs_words: "Whatever is done here can be done by the API and by the command line:", "此处的所有操作都可通过 API 与命令行完成：";
     from: "From where", "来源";
     from_utc: "From (UTC)", "起（UTC）";
     from_version: "From version", "从版本";
     gone: "gone", "已离开";
+    good_for_days: "Good for, in days", "有效天数";
+    grants_help: "viewer, operator, editor or admin; with @GROUP behind it for one group only; commas between several.", "viewer、operator、editor 或 admin；其后加 @分组 仅限该分组；多个以逗号分隔。";
     graph: "Workflow", "工作流";
     handler_command: "a command", "命令";
     handler_http: "an HTTP call", "HTTP 调用";
     handler_nodes: "{} nodes", "{} 个节点";
     handlers: "Handlers", "处理程序";
+    health: "Last 30 days", "近 30 天";
+    health_counts: "{good} succeeded, {bad} failed, {left} stopped", "成功 {good}，失败 {bad}，中止 {left}";
+    health_days: "Day by day", "逐日";
+    health_none: "Nothing has ended in the last 30 days.", "近 30 天没有结束的实例。";
     herds: "Herds", "集中触发";
     herds_words: "many tasks in one minute: spread them, or give them jitter", "同一分钟内触发的任务过多：建议错开或加随机抖动";
     hours_168: "7 days", "7 天";
@@ -248,6 +276,7 @@ words! {
     kill: "Kill", "强制终止";
     language: "Language", "语言";
     last_hour: "ended in the last hour", "近一小时结束";
+    last_used: "Last used", "最近使用";
     latest_failures: "Latest failures", "最近的失败";
     latest_results: "Latest results", "最近结果";
     lease_until: "Lease until", "租约至";
@@ -255,8 +284,9 @@ words! {
     live: "Live", "未结束";
     log: "Log", "日志";
     log_cut: "Only the last {} lines are shown here; `punctual logs` has all.", "此处仅显示最后 {} 行；完整日志请使用 `punctual logs`。";
-    looked_through: "{} tasks were looked through so far; there are more.", "已查找 {} 个任务，还有更多。";
+    looked_through: "Not all tasks were looked through so far; there are more.", "尚未查找全部任务，还有更多。";
     losses_counted: "lost", "次失联";
+    make_token: "Make a token", "创建令牌";
     mark_failed: "Mark failed", "标记失败";
     mark_succeeded: "Mark succeeded", "标记成功";
     name: "Name", "名称";
@@ -282,8 +312,10 @@ words! {
     no_output: "It has written nothing.", "没有输出。";
     no_output_yet: "It has written nothing so far.", "暂无输出。";
     no_pauses: "Nothing is paused.", "没有暂停。";
+    no_sessions: "Nobody is signed in under this name.", "当前没有登录会话。";
     no_task_found: "No task is like that.", "没有符合条件的任务。";
     no_tasks_yet: "There are no tasks yet. Make the first one.", "还没有任务，来创建第一个吧。";
+    no_tokens: "There are no tokens.", "没有令牌。";
     no_workers: "No worker is connected. Start one:", "没有已连接的执行节点。启动方法：";
     nobody: "nobody", "无";
     node: "Node", "节点";
@@ -295,6 +327,7 @@ words! {
     nothing_missed: "Each fire time has its instance.", "每个触发时间都有对应实例。";
     nothing_waits: "Nothing waits for a worker.", "没有等待执行节点的实例。";
     now: "now", "现在";
+    number: "Number", "编号";
     of_source: "This task is of the source", "此任务来自";
     of_source_words: "What is changed here is taken back when that is applied again.", "其再次应用时会覆盖此处的修改。";
     of_this_replica: "of this replica", "仅本节点";
@@ -304,12 +337,20 @@ words! {
     output: "Output", "输出";
     output_missing: "{} bytes before this are not shown.", "之前的 {} 字节未显示。";
     overview: "Overview", "概览";
+    overview_groups: "Of your groups: {}. Workers, replicas and counts are of everything, and take the viewer role everywhere.", "你的分组：{}。执行节点、调度节点与总数涉及全部，需要全局查看者角色。";
     owner_replica: "Owner", "归属节点";
     pages: "Pages of the list", "翻页";
     part: "Part", "部分";
     partition: "Partition", "分区";
     partitions: "Partitions", "分区";
     parts: "Parts", "各部分";
+    password: "Password", "密码";
+    password_again: "New password again", "再次输入新密码";
+    password_current: "Password until now", "当前密码";
+    password_help: "At least 12 characters. Left empty, one is made, and told once.", "至少 12 个字符。留空则自动生成，仅显示一次。";
+    password_new: "New password", "新密码";
+    password_own: "Your password", "你的密码";
+    password_set: "Password set", "密码设置于";
     pause: "Pause", "暂停";
     pause_everything: "Pause everything", "全部暂停";
     pause_something: "Pause a group or a task", "暂停分组或任务";
@@ -322,6 +363,7 @@ words! {
     range: "Range", "范围";
     reason: "Reason", "原因";
     recent_instances: "Recent instances", "最近的实例";
+    reload: "Load again", "重新加载";
     remove: "Remove", "删除";
     removed: "removed", "已删除";
     replay: "Run again", "重跑";
@@ -335,6 +377,7 @@ words! {
     rerun_from: "Run again from here", "从此处重跑";
     result: "Result", "结果";
     resume: "Resume", "恢复";
+    revoke: "Revoke", "吊销";
     role_admin: "admin", "管理员";
     role_editor: "editor", "编辑者";
     role_operator: "operator", "操作员";
@@ -347,7 +390,13 @@ words! {
     select: "Select", "选择";
     select_all: "Select all", "全选";
     selection: "Selection", "所选项";
+    session_begun: "Signed in", "登录时间";
+    sessions: "Sessions", "登录会话";
+    set_password: "Set the password", "设置密码";
     settings: "Settings", "设置";
+    sign_out: "Sign out", "退出登录";
+    sign_out_everywhere: "Sign out everywhere", "全部退出登录";
+    sign_out_others: "Sign out everywhere else", "退出其他登录";
     signed_in_as: "Signed in as", "当前用户";
     silent: "silent", "无响应";
     since: "Since", "始于";
@@ -360,6 +409,7 @@ words! {
     state: "State", "状态";
     steady: "Fire more than once a minute", "每分钟触发多次";
     steady_words: "They are not drawn above.", "未绘入上图。";
+    stopped: "stopped", "中止";
     tags: "Tags", "标签";
     take_over: "Take the task over", "接管此任务";
     take_over_words: "What is saved here is taken back when that is applied again. Change it there, or tick the box to take the task over.", "其再次应用时会覆盖此处的修改。请在来源处修改，或勾选以接管。";
@@ -374,6 +424,7 @@ words! {
     theme_auto: "Auto", "跟随系统";
     theme_dark: "Dark", "深色";
     theme_light: "Light", "浅色";
+    this_one: "this one", "当前";
     throttled: "{} instances wait for the rate limit of their task.", "{} 个实例在等待任务的速率限制。";
     tile_delay: "Start delay, median", "启动延迟（中位）";
     tile_delay_most: "99 of 100 within", "99% 不超过";
@@ -385,10 +436,20 @@ words! {
     tile_running: "Running", "运行中";
     tile_success: "Success", "成功率";
     tile_waiting: "Waiting", "等待中";
+    time_zone: "Show times in", "时间显示的时区";
     timeline: "Timeline", "时间线";
     to_look_at: "{} to look at", "{} 项需关注";
     to_utc: "To (UTC)", "止（UTC）";
     to_version: "To version", "到版本";
+    today: "today", "今天";
+    token: "Token", "令牌";
+    token_for: "What it is for", "用途";
+    token_grants_help: "Left empty, it may what its owner may.", "留空则与所有者权限相同。";
+    tokens: "Tokens", "令牌";
+    tokens_all: "Everybody's", "所有人的";
+    tokens_own: "Mine", "我的";
+    tokens_words: "By which programs show who they are. The database has a digest of each, so none is ever shown again.", "程序以令牌证明身份。数据库只存其摘要，因此不会再次显示。";
+    told_once: "This is shown now and never again: keep it where only those see it who need it.", "仅此一次显示，请妥善保存。";
     took: "Took", "耗时";
     trace: "Trace", "追踪";
     trigger: "Trigger", "触发方式";
@@ -401,6 +462,8 @@ words! {
     trigger_verb: "Trigger", "触发";
     tzdata: "Time zone data", "时区数据";
     unreadable: "This program can't read this version of the task.", "本程序无法读取任务的这个版本。";
+    users: "Users", "用户";
+    users_words: "Who may sign in, and what each of them may do.", "可以登录的人及其权限。";
     version: "Version", "版本";
     versions: "Versions", "版本";
     waits_for_room: "waits for room", "等待空位";
@@ -417,6 +480,7 @@ words! {
     you: "You", "你";
     your_time: "Your time", "你的时间";
     your_zone: "Your time zone", "你的时区";
+    zone_of_browser: "that of the browser", "浏览器的时区";
 }
 
 #[cfg(test)]
@@ -453,7 +517,6 @@ mod tests {
         "Punctual",
         "English",
         "UTC",
-        "docs/errors.md#",
         "docs/task-file.md",
         "/api/v1",
         "/api/v1/cluster",

@@ -297,20 +297,24 @@ tasks:
     let (dev, root) = with_root(&folder);
     add(&dev, &root.headers(), "ed", json!([{ "role": "editor", "group": "billing" }]));
     let (_, ed) = token(&dev, &root, "ed", 600);
+    add(&dev, &root.headers(), "quiet", json!([{ "role": "viewer", "group": "nothing fires here" }]));
+    let (_, quiet) = token(&dev, &root, "quiet", 600);
     let get = |path: &str| call(&dev, "GET", path, &[("authorization", &ed)], &Value::Null);
     let put = |name: &str, document: Value| call(&dev, "PUT", &format!("/api/v1/tasks/{name}"), &[("authorization", &ed)], &document);
     std::thread::scope(|scope| {
         let heard = scope.spawn(|| get("/api/v1/events").body);
+        let changes = scope.spawn(|| get("/api/v1/events?kinds=change").body);
+        let unheard = scope.spawn(|| call(&dev, "GET", "/api/v1/events?kinds=change", &[("authorization", &quiet)], &Value::Null).body);
         eventually("both have fired", || {
             let all = call(&dev, "GET", "/api/v1/instances", &[("cookie", &root.cookie)], &Value::Null).body;
             (all.contains("bills") && all.contains("mails")).then_some(())
         });
-        for path in ["/api/v1/coming", "/api/v1/instances", "/tasks", "/instances"] {
+        for path in ["/api/v1/coming", "/api/v1/instances", "/tasks", "/instances", "/", "/audit", "/calendar"] {
             let answer = get(path);
             assert_eq!(answer.status, 200, "{path}");
             assert!(answer.body.contains("bills") && !answer.body.contains("mails"), "{path}: {}", answer.body);
         }
-        assert_eq!((get("/").status, get("/tasks/mails").status, get("/audit").status), (303, 404, 403));
+        assert_eq!((get("/workers").status, get("/tasks/mails").status, get("/audit?task=mails").status), (403, 404, 404));
         let manual = |more: Value| {
             let mut document = json!({ "trigger": "manual" });
             document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -327,6 +331,9 @@ tasks:
         }
         let own = put("x", manual(json!({ "name": "x", "group": "billing", "command": shell })));
         assert_eq!(own.status, 200, "{own:?}");
+        assert!(changes.join().unwrap().contains("event: change"));
+        let unheard = unheard.join().unwrap();
+        assert!(unheard.contains("event: scope") && !unheard.contains("event: change"), "that others change is not told: {unheard}");
         let heard = heard.join().unwrap();
         assert!(heard.contains("\"task\":\"bills\"") && !heard.contains("mails"), "{heard}");
     });

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -74,6 +75,11 @@ fn every_described_operation_is_there_and_says_what_it_takes() {
     let dev = folder.dev();
     let described = Described::of(&dev);
     assert_eq!(described.0["openapi"], "3.1.0");
+    assert_eq!(described.0["security"], json!([{ "token": [] }, { "session": [] }]));
+    // Without either: what is for all.
+    let is_open = |operation: &Value| operation["security"] == json!([{}]);
+    let open: Vec<_> = described.operations().into_iter().filter(|(.., operation)| is_open(operation)).map(|(_, path, _)| path).collect();
+    assert_eq!(open.iter().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(["/api/v1/sign-in", "/health"]));
     let mut ids = BTreeSet::new();
     for (method, path, operation) in described.operations() {
         assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
@@ -107,9 +113,10 @@ fn answers_are_what_the_document_says() {
     let ran = dev.post("/api/v1/tasks/hand/trigger", Some("k1"), &json!({ "payload": { "a": 1 } }));
     described.check("POST", "/api/v1/tasks/{name}/trigger", &ran);
     dev.post("/api/v1/tasks/bad/trigger", None, &json!({}));
-    dev.post("/api/v1/tasks/flow/trigger", None, &json!({}));
-    let (hand, bad, flow) =
-        (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"), dev.instance_in("flow", "succeeded"));
+    // The run itself: its nodes are instances of the task, too.
+    let run = dev.post("/api/v1/tasks/flow/trigger", None, &json!({})).json()["instance"]["id"].as_str().unwrap().to_owned();
+    let flow = eventually("the end of the run", || Some(dev.instance(&run)).filter(|run| run["state"] == "succeeded"));
+    let (hand, bad) = (dev.instance_in("hand", "succeeded"), dev.instance_in("bad", "dead_lettered"));
     let id = |instance: &Value| instance["id"].as_str().unwrap().to_owned();
     let flow_nodes = format!("/api/v1/instances/{}/nodes", id(&flow));
     let reads = [
@@ -141,6 +148,12 @@ fn answers_are_what_the_document_says() {
         ("/api/v1/instances/{id}/nodes", format!("/api/v1/instances/{}/nodes", id(&hand))),
         ("/api/v1/tasks/{name}", "/api/v1/tasks/none".to_owned()),
         ("/api/v1/sources/{source}", "/api/v1/sources/file".to_owned()),
+        ("/api/v1/calendars", "/api/v1/calendars?limit=1".to_owned()),
+        ("/api/v1/me", "/api/v1/me".to_owned()),
+        ("/api/v1/users", "/api/v1/users".to_owned()),
+        ("/api/v1/users/{user}", "/api/v1/users/none".to_owned()),
+        ("/api/v1/users/{user}/sessions", "/api/v1/users/none/sessions".to_owned()),
+        ("/api/v1/tokens", "/api/v1/tokens".to_owned()),
     ];
     let mut asked = BTreeSet::new();
     for (path, address) in &reads {
@@ -490,6 +503,104 @@ pub(crate) struct Event {
     id: String,
     pub(crate) kind: String,
     pub(crate) data: Value,
+}
+
+#[test]
+fn accounts_are_as_the_document_says() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let described = Described::of(&dev);
+    let password = "correct horse battery";
+    let admin = json!([{ "role": "admin" }]);
+    let made = call(&dev, "POST", "/api/v1/users", &[], &json!({ "name": "root", "password": password, "grants": admin }));
+    assert_eq!(made.status, 201, "{made:?}");
+    described.check("POST", "/api/v1/users", &made);
+    let signed_in = call(&dev, "POST", "/api/v1/sign-in", &[], &json!({ "name": "root", "password": password }));
+    described.check("POST", "/api/v1/sign-in", &signed_in);
+    let cookie = signed_in.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().split(';').next().unwrap().to_owned();
+    let csrf = signed_in.json()["csrf"].as_str().unwrap().to_owned();
+    let session = [("cookie", &*cookie), ("x-csrf-token", &*csrf)];
+    let ask = |method: &str, path: &str, address: &str, body: Value| {
+        let answer = call(&dev, method, address, &session, &body);
+        assert!((200..300).contains(&answer.status), "{method} {address}: {answer:?}");
+        described.check(method, path, &answer);
+        answer.json()
+    };
+    ask("POST", "/api/v1/users", "/api/v1/users", json!({ "name": "ann", "grants": [{ "role": "viewer", "group": "a" }] }));
+    ask("PATCH", "/api/v1/users/{user}", "/api/v1/users/ann", json!({ "disabled": true }));
+    ask("GET", "/api/v1/users", "/api/v1/users?limit=1", Value::Null);
+    ask("GET", "/api/v1/users/{user}", "/api/v1/users/ann", Value::Null);
+    ask("PUT", "/api/v1/users/{user}/password", "/api/v1/users/ann/password", json!({ "password": "three more words" }));
+    ask("DELETE", "/api/v1/users/{user}", "/api/v1/users/ann", json!({ "reason": "she has left" }));
+    let token = ask("POST", "/api/v1/tokens", "/api/v1/tokens", json!({ "name": "ci" }));
+    assert_eq!(ask("GET", "/api/v1/tokens", "/api/v1/tokens", Value::Null)["tokens"][0]["token"], Value::Null, "it is told once");
+    ask("DELETE", "/api/v1/tokens/{token}", &format!("/api/v1/tokens/{}", token["id"]), json!({}));
+    assert_eq!(ask("GET", "/api/v1/me", "/api/v1/me", Value::Null)["by"], "session");
+    // Everywhere but here, and then here too.
+    let other = call(&dev, "POST", "/api/v1/sign-in", &[], &json!({ "name": "root", "password": password }));
+    assert_eq!(other.status, 200);
+    let sessions = |path: &str| ask("GET", "/api/v1/users/{user}/sessions", path, Value::Null)["sessions"].as_array().unwrap().clone();
+    assert_eq!(sessions("/api/v1/users/root/sessions").len(), 2);
+    ask("DELETE", "/api/v1/users/{user}/sessions", "/api/v1/users/root/sessions?others=true", json!({}));
+    let left = sessions("/api/v1/users/root/sessions");
+    assert_eq!((left.len(), &left[0]["current"]), (1, &json!(true)));
+    ask("POST", "/api/v1/sign-out", "/api/v1/sign-out", json!({}));
+    call(&dev, "GET", "/api/v1/me", &session, &Value::Null).check_refusal(401, "PUN-403");
+    dev.stop();
+}
+
+/// Stored tasks have days, and no name for them.
+#[test]
+fn calendars_are_told_by_their_days() {
+    let days = "{exclude: [2027-01-01, 2027-02-06..2027-02-12], include: [2027-02-20]}";
+    let file = format!(
+        "calendars:\n  holidays: {days}\n  other: {{exclude: [2027-05-01]}}\ntasks:\n\
+         \x20 - {{name: a, trigger: {{cron: \"0 9 * * *\", timezone: UTC, calendar: holidays}}, command: x}}\n\
+         \x20 - {{name: b, trigger: {{cron: \"0 8 * * *\", timezone: UTC, calendar: other}}, command: x, group: g}}\n\
+         \x20 - {{name: c, trigger: {{cron: \"0 7 * * *\", timezone: UTC, calendar: {days}}}, command: x}}\n\
+         \x20 - {{name: d, trigger: manual, command: x}}\n"
+    );
+    let folder = Folder::with(&file);
+    let dev = folder.dev();
+    let described = Described::of(&dev);
+    let answer = request(dev.address(), "GET", "/api/v1/calendars", &[], b"");
+    described.check("GET", "/api/v1/calendars", &answer);
+    let all = answer.json();
+    let told: Vec<_> = all["calendars"].as_array().unwrap().iter().map(|one| (&one["tasks"], &one["days"])).collect();
+    assert_eq!(told, [(&json!(["a", "c"]), &json!(9)), (&json!(["b"]), &json!(1))], "{all}");
+    assert_eq!((&all["calendars"][0]["include"], &all["next"]), (&json!(["2027-02-20"]), &Value::Null));
+    // Page by page the same calendar has the same id.
+    let first = dev.get("/api/v1/calendars?limit=1");
+    assert_eq!((&first["calendars"][0]["tasks"], &first["next"]), (&json!(["a"]), &json!("a")));
+    let second = dev.get("/api/v1/calendars?after=a");
+    assert_eq!(second["calendars"][1]["id"], first["calendars"][0]["id"], "{second}");
+    assert_eq!(dev.get("/api/v1/calendars?group=g")["calendars"].as_array().unwrap().len(), 1);
+    dev.stop();
+}
+
+/// However much changes.
+#[test]
+fn that_something_has_changed_is_told_once_a_second_at_most() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let mut all = Listening::start(dev.address(), "?kinds=change", None).unwrap();
+    all.until(|event| event.kind == "scope");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                dev.post("/api/v1/tasks/hand/trigger", None, &json!({}));
+            }
+        });
+        let is_change = |event: &Event| event.kind == "change";
+        all.until(is_change);
+        let begun = std::time::Instant::now();
+        (0..3).for_each(|_| assert_eq!(all.until(is_change).data, json!({})));
+        let took = begun.elapsed();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(took > Duration::from_millis(2_500), "three in {took:?}");
+    });
+    dev.stop();
 }
 
 /// Listens to events.

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fantoccini::elements::Element;
 use fantoccini::error::CmdError;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::support::{Dev, Folder, eventually, within};
+use crate::support::{Dev, Folder, eventually, request, within};
 
 /// Its rules, by npm's name for it. Fetched when a test needs it; nothing of it is kept here.
 const AXE: &str = "axe-core@4.14.1";
@@ -390,6 +390,276 @@ fn keys_theme_and_language() {
     dev.stop();
 }
 
+/// What has changed comes by the stream, once a second at most; asked by the clock it would take half a minute.
+#[test]
+fn pages_change_as_things_happen() {
+    let folder = Folder::with(FILE);
+    let listen = format!("127.0.0.1:{}", punctual_testbed::free_port());
+    let dev = folder.dev_with(&["--listen", &listen]);
+    let browser = Browser::on(&dev);
+    let counts = "window.isTheSame = true; window.asked = 0; const asks = window.fetch; window.fetch = (...all) => { window.asked += 1; return asks(...all); }";
+    for (path, selector) in [("/instances?task=doomed", "#live tbody"), ("/tasks/doomed", "#live tbody"), ("/", "#live")] {
+        browser.open(path);
+        browser.comes_to("the page", |at| path.starts_with(at));
+        browser.with("#live[data-stream='all']", |element| async move { element.text().await });
+        browser.run(counts);
+        let id = dev.cli(&["trigger", "doomed", "--json"]).json()["instance"]["id"].as_str().unwrap().to_owned();
+        let begun = Instant::now();
+        let shown = format!("{selector} a[href='/instances/{id}']");
+        browser.with(&shown, |element| async move { element.text().await });
+        assert!(begun.elapsed() < Duration::from_secs(12), "{path}: {:?}", begun.elapsed());
+        assert_eq!(browser.run("return window.isTheSame"), true, "{path} was loaded again");
+    }
+    // Beats change something several times each two seconds.
+    let asked = || browser.run("return window.asked").as_i64().unwrap();
+    let (before, begun) = (asked(), Instant::now());
+    eventually("it is asked again and again", || (asked() >= before + 4).then_some(()));
+    assert!(begun.elapsed() > Duration::from_millis(2_500), "four within {:?}", begun.elapsed());
+    // A stream that has ended is taken up again, here by another process.
+    dev.stop();
+    browser.with("#live[data-stream='none']", |element| async move { element.text().await });
+    let dev = folder.dev_with(&["--listen", &listen]);
+    browser.with("#live[data-stream='all']", |element| async move { element.text().await });
+    assert_eq!(browser.run("return window.isTheSame"), true, "it was loaded again");
+    // An instance is followed to its end.
+    let run = dev.cli(&["trigger", "waits", "--json"]).json()["instance"]["id"].as_str().unwrap().to_owned();
+    browser.open(&format!("/instances/{run}"));
+    browser.shows(".sub", "running");
+    browser.with("#live[data-stream='all']", |element| async move { element.text().await });
+    dev.cli(&["kill", &run]);
+    browser.shows(".sub", "cancelled");
+    // What has ended changes no more, and is not listened to.
+    eventually("it does not listen", || {
+        (browser.run("return document.getElementById('live').dataset.live ?? null") == Value::Null).then_some(())
+    });
+    dev.stop();
+}
+
+#[test]
+fn how_a_task_has_been_is_seen_at_a_glance() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let browser = Browser::on(&dev);
+    dev.cli(&["trigger", "doomed"]);
+    dev.instance_in("doomed", "dead_lettered");
+    browser.open("/tasks?q=is given UP");
+    browser.with("tr:has(a[href='/tasks/doomed']) svg.days[aria-label*='0 succeeded, 1 failed'] rect.failed", |bar| async move {
+        bar.text().await
+    });
+    assert_eq!(browser.run("return document.querySelectorAll('tr[data-row]').length"), 1, "one has that in its description");
+    browser.click("a[href='/tasks/doomed']");
+    browser.comes_to("the task", |path| path == "/tasks/doomed");
+    browser.shows("#health", "Last 30 days");
+    browser.click(".more-below summary");
+    browser.with(".more-below[open] tbody tr", |row| async move { row.text().await });
+    assert!(browser.text(".more-below tbody tr").ends_with("0 1 0"), "{}", browser.text(".more-below tbody tr"));
+    browser.click("button[value='zh']");
+    browser.shows("#health", "近 30 天");
+    browser.shoot("task-health-chinese");
+    dev.stop();
+}
+
+const PASSWORD: &str = "correct horse battery";
+
+fn status_with(dev: &Dev, token: &str, path: &str) -> u16 {
+    request(dev.address(), "GET", path, &[("authorization", &format!("Bearer {token}"))], b"").status
+}
+
+impl Browser {
+    #[track_caller]
+    fn sign_in(&self, name: &str, password: &str) {
+        self.comes_to("the sign-in", |path| path == "/sign-in");
+        self.type_into("#name", name);
+        self.type_into("#password", password);
+        self.click("form button[type='submit']");
+        self.comes_to("behind the sign-in", |path| path != "/sign-in");
+    }
+
+    #[track_caller]
+    fn sign_out(&self) {
+        self.open("/settings");
+        self.click("#sign-out");
+        self.comes_to("signed out", |path| path == "/sign-in");
+    }
+}
+
+#[test]
+fn an_admin_manages_users_and_tokens_and_others_are_refused() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    let browser = Browser::on(&dev);
+    browser.open("/users");
+    browser.shows(".notice", "There are no users");
+    browser.type_into("#name", "root");
+    browser.type_into("#password", PASSWORD);
+    browser.click("#add-user");
+    browser.sign_in("root", PASSWORD);
+    browser.comes_to("the user", |path| path == "/users/root");
+    browser.shows("#sessions + .scroll", "this one");
+
+    // A password that was made is told once.
+    browser.open("/users");
+    browser.type_into("#name", "ann");
+    browser.click("#add-user");
+    browser.shows("h1", "User ann is added.");
+    let made = browser.run("return document.getElementById('secret').value").as_str().unwrap().to_owned();
+    browser.shoot("user-added");
+    browser.open("/users/ann");
+    assert!(!browser.run("return document.documentElement.outerHTML").as_str().unwrap().contains(&made));
+    browser.shows(".sub", "viewer");
+    browser.type_into("#grants", "viewer, boss");
+    browser.click("#grant");
+    browser.shows(".refusal", "PUN-305");
+    browser.open("/users/ann");
+    browser.type_into("#grants", "viewer, operator@billing");
+    browser.click("#grant");
+    browser.shows(".flash", "User ann is changed.");
+    browser.shows(".sub", "viewer, operator@billing");
+
+    browser.open("/tokens");
+    browser.type_into("main #name", "the deploy script");
+    browser.click("#make-token");
+    browser.shows("h1", "Token made: the deploy script");
+    let token = browser.run("return document.getElementById('secret').value").as_str().unwrap().to_owned();
+    assert_eq!(status_with(&dev, &token, "/api/v1/users"), 200);
+    browser.click(".refusal .button");
+    browser.comes_to("the tokens", |path| path == "/tokens");
+    browser.shows("tbody", "the deploy script");
+    browser.shoot("tokens");
+    browser.click("tbody .danger");
+    browser.click("dialog[open] [data-yes]");
+    browser.shows(".flash", "is revoked");
+    assert_eq!(status_with(&dev, &token, "/api/v1/users"), 401);
+
+    // One's own account.
+    let elsewhere = json!({ "name": "root", "password": PASSWORD }).to_string();
+    let other = request(dev.address(), "POST", "/api/v1/sign-in", &[("content-type", "application/json")], elsewhere.as_bytes());
+    assert_eq!(other.status, 200, "{other:?}");
+    browser.open("/settings");
+    eventually("both", || (browser.run("return document.querySelectorAll('#sessions + .scroll tbody tr').length") == 2).then_some(()));
+    browser.click("#sign-out-others");
+    browser.click("dialog[open] [data-yes]");
+    browser.shows(".flash", "signed out everywhere but here");
+    assert_eq!(browser.run("return document.querySelectorAll('#sessions + .scroll tbody tr').length"), 1);
+    for (current, again, told) in [
+        ("wrong", "other words than before", "PUN-404"),
+        (PASSWORD, "not the same words", "PUN-484"),
+        (PASSWORD, "other words than before", ""),
+    ] {
+        browser.open("/settings");
+        browser.type_into("#current", current);
+        browser.type_into("main #password", "other words than before");
+        browser.type_into("#again", again);
+        browser.click("#set-password");
+        if told.is_empty() {
+            browser.shows(".flash", "The password of root is set");
+        } else {
+            browser.shows(".refusal", told);
+        }
+    }
+    browser.open("/settings");
+    browser.type_into("#zone", "Asia/Tokyo");
+    browser.click("section:has(#appearance) .button");
+    browser.shows("dd[data-zone]", "Asia/Tokyo");
+    let hour = "const t = document.querySelector('dd time'); return [t.textContent.slice(-8, -6), String((new Date(t.dateTime).getUTCHours() + 9) % 24).padStart(2, '0')]";
+    let hours = browser.run(hour);
+    assert_eq!(hours[0], hours[1], "times are in that zone");
+    browser.shoot("settings-signed-in");
+    browser.type_into("#zone", "Asia/Nowhere");
+    browser.click("section:has(#appearance) .button");
+    browser.shows(".refusal", "there is no time zone Asia/Nowhere");
+
+    // Who is no admin is not shown the way, and refused.
+    browser.sign_out();
+    browser.open("/users");
+    browser.sign_in("ann", &made);
+    browser.shows("h1", "Not allowed");
+    browser.shows(".refusal", "PUN-406");
+    assert_eq!(browser.run("return document.querySelector(\"nav a[href='/users']\")"), Value::Null);
+    browser.click(".refusal a[href='/errors/PUN-406']");
+    browser.comes_to("what it means", |path| path == "/errors/PUN-406");
+    browser.shows(".refusal", "What to do:");
+    browser.click("button[value='zh']");
+    browser.open("/tokens");
+    browser.shows("h1", "令牌");
+    browser.shoot("tokens-chinese");
+    assert_eq!(browser.run("return document.getElementById('owner')"), Value::Null, "she makes her own only");
+    browser.open("/users/root");
+    browser.shows("h1", "没有权限");
+    browser.sign_out();
+
+    // What an admin does to a user is done at once.
+    browser.open("/users/ann");
+    browser.sign_in("root", "other words than before");
+    browser.click("#disable");
+    browser.click("dialog[open] [data-yes]");
+    browser.shows(".flash", "用户 ann 已修改");
+    browser.click("#remove");
+    browser.click("dialog[open] [data-yes]");
+    browser.shows(".flash", "用户 ann 已删除");
+    browser.open("/audit");
+    browser.shows("tbody", "删除用户");
+    dev.stop();
+}
+
+#[test]
+fn who_sees_a_group_sees_its_part_of_each_page() {
+    let folder = Folder::with(FILE);
+    let dev = folder.dev();
+    dev.cli(&["pause", "doomed", "--why", "of nobody"]);
+    dev.cli(&["pause", "--group", "billing", "--why", "the bank is closed"]);
+    dev.cli(&["resume", "--group", "billing"]);
+    dev.cli(&["pause", "nightly report", "--why", "the bank is closed"]);
+    dev.cli(&["trigger", "doomed"]);
+    dev.cli(&["trigger", "warehouse"]);
+    dev.instance_in("warehouse", "failed");
+    let post = |path: &str, headers: &[(&str, &str)], body: Value| {
+        let headers = [&[("content-type", "application/json")], headers].concat();
+        request(dev.address(), "POST", path, &headers, body.to_string().as_bytes())
+    };
+    let user = |name: &str, grants: Value| json!({ "name": name, "password": PASSWORD, "grants": grants });
+    assert_eq!(post("/api/v1/users", &[], user("root", json!([{ "role": "admin" }]))).status, 201);
+    let signed_in = post("/api/v1/sign-in", &[], json!({ "name": "root", "password": PASSWORD }));
+    let cookie = signed_in.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap().split(';').next().unwrap().to_owned();
+    let csrf = signed_in.json()["csrf"].as_str().unwrap().to_owned();
+    let grants = json!([{ "role": "operator", "group": "billing" }, { "role": "viewer", "group": "warehouse" }]);
+    let session = [("cookie", &*cookie), ("x-csrf-token", &*csrf)];
+    assert_eq!(post("/api/v1/users", &session, user("bo", grants)).status, 201);
+    let browser = Browser::on(&dev);
+    browser.open("/");
+    browser.sign_in("bo", PASSWORD);
+    browser.shows("h1", "Overview");
+    browser.shows(".sub", "billing, warehouse");
+    browser.shows("section:has(#failures)", "warehouse");
+    browser.shows("section:has(#concerns)", "nightly report");
+    assert!(!browser.text("main").contains("doomed") && !browser.text("main").contains("heartbeat"), "{}", browser.text("main"));
+    browser.shoot("overview-of-groups");
+    for (path, theirs) in [
+        ("/tasks", "nightly report"),
+        ("/instances", "warehouse"),
+        ("/pauses", "nightly report"),
+        ("/audit", "nightly report"),
+        ("/calendar", "Calendar"),
+        ("/dead-letters", "Dead letters"),
+        ("/backfills", "Backfills"),
+    ] {
+        browser.open(path);
+        browser.shows("main", theirs);
+        let text = browser.text("main");
+        assert!(!text.contains("doomed") && !text.contains("heartbeat") && !text.contains("PUN-"), "{path}: {text}");
+    }
+    // He operates what is of one of the groups.
+    browser.open("/pauses");
+    browser.click("tbody form button");
+    browser.shows(".flash", "Resumed: nightly report");
+    // What is of everything says why it is not theirs.
+    for path in ["/workers", "/replicas"] {
+        browser.open(path);
+        browser.shows(".refusal", "viewer everywhere, and not for some groups only");
+    }
+    dev.stop();
+}
+
 /// The rules of axe-core, where npm can fetch them.
 fn axe(folder: &Path) -> Option<String> {
     let run =
@@ -431,6 +701,9 @@ fn every_page_can_be_seen_and_read_by_everybody() {
         ("audit", "/audit"),
         ("calendar", "/calendar"),
         ("settings", "/settings"),
+        ("users", "/users"),
+        ("tokens", "/tokens"),
+        ("error-code", "/errors/PUN-406"),
         ("not-there", "/nothing"),
     ];
     let scratch = tempfile::tempdir().unwrap();
@@ -439,7 +712,7 @@ fn every_page_can_be_seen_and_read_by_everybody() {
         eprintln!("{AXE} can't be fetched from npm: the rules of accessibility are not checked");
     }
     let browser = Browser::on(&dev);
-    for (theme, sizes) in [("light", [(1440, 1000), (400, 860)]), ("dark", [(1440, 1000), (400, 860)])] {
+    for (theme, sizes) in [("light", [(1440, 1000), (360, 780)]), ("dark", [(1440, 1000), (360, 780)])] {
         browser.open("/settings");
         browser.with("#theme", |element| async move { element.select_by_value(theme).await });
         browser.click("main form .button");

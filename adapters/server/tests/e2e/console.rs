@@ -62,6 +62,9 @@ const PAGES: &[&str] = &[
     "/calendar",
     "/calendar?hours=168",
     "/settings",
+    "/users",
+    "/tokens",
+    "/errors/PUN-303",
 ];
 
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
@@ -262,8 +265,8 @@ fn only_a_page_of_its_own_writes() {
             assert_eq!(answer.status, 403, "{path}: {answer:?}");
             assert!(answer.body.contains(code), "{path}: {answer:?}");
         };
-        refused(dev.send(path, &[("origin", &origin)], &[]), "PUN-481");
-        refused(dev.send(path, &[("origin", &origin)], &[("csrf", "0000"), ("confirmed", "yes")]), "PUN-481");
+        refused(dev.send(path, &[("origin", &origin)], &[]), "PUN-407");
+        refused(dev.send(path, &[("origin", &origin)], &[("csrf", "0000"), ("confirmed", "yes")]), "PUN-407");
         refused(dev.send(path, &[("origin", "http://evil.example")], &[("csrf", &token), ("confirmed", "yes")]), "PUN-308");
         refused(dev.send(path, &[("sec-fetch-site", "cross-site")], &[("csrf", &token), ("confirmed", "yes")]), "PUN-308");
         refused(request(dev.address(), "POST", path, &[("host", "evil.example")], b""), "PUN-307");
@@ -411,11 +414,17 @@ fn a_task_is_made_changed_and_removed() {
         diff.body
     );
 
+    // What somebody else has changed in between is not overwritten.
+    let stale = dev.form(&format!("{address}/edit"), &[("document", document), ("version", "1")]);
+    assert!(stale.status == 422 && stale.body.contains("PUN-440") && stale.body.contains("echo two"), "{stale:?}");
+    check_page("stale", &stale);
+    assert!(dev.page(&format!("{address}/edit")).body.contains("name=\"version\" value=\"2\""));
+
     // What a file has made is not edited by mistake.
     let own = "name: waits\ntrigger: manual\ncommand: \"true\"\n";
     let others = dev.form("/tasks/waits/edit", &[("document", own)]);
-    assert!(others.status == 422 && others.body.contains("PUN-486"), "{others:?}");
-    assert!(dev.form("/tasks/waits/remove", &[("confirmed", "yes")]).body.contains("PUN-486"));
+    assert!(others.status == 422 && others.body.contains("PUN-441"), "{others:?}");
+    assert!(dev.form("/tasks/waits/remove", &[("confirmed", "yes")]).body.contains("PUN-441"));
     dev.done("/tasks/waits/edit", &[("document", own), ("take_over", "yes")], "is changed");
 
     // The other tasks of the console stay when one goes.
@@ -444,11 +453,11 @@ fn what_is_not_there_is_said_on_a_page() {
         let page = dev.page(path);
         assert_eq!(page.status, 404, "{path}: {page:?}");
         check_page(path, &page);
-        assert!(page.body.contains(code) && page.body.contains("docs/errors.md#pun-"), "{path}: {}", page.body);
+        assert!(page.body.contains(code) && page.body.contains("href=\"/errors/PUN-"), "{path}: {}", page.body);
     }
     for (path, code) in [
         ("/instances?before=x", "PUN-305"),
-        ("/instances?state=lost", "PUN-484"),
+        ("/instances?state=lost", "PUN-305"),
         ("/audit?before=x", "PUN-484"),
         ("/tasks/nightly/changes?to=9", "PUN-484"),
     ] {

@@ -181,6 +181,21 @@ where
     assert!(!begins(&store, session(6, "ann"), None, START).await, "who is disabled does not sign in");
     assert_eq!(change(&store, "ann", UserChange::SetDisabled(false)).await, UserChanged::Done);
     assert!(!is_open(&store, 4, START).await, "it does not come back with its user");
+    // Those of others go on, and so does the one that is kept.
+    for number in 10..13 {
+        assert!(begins(&store, session(number, "ann"), None, at(number as u64)).await);
+    }
+    let listed = store.sessions("ann".into(), at(20)).await.expect("an answer");
+    let digests: Vec<_> = listed.iter().map(|session| session.digest).collect();
+    assert_eq!(digests, [digest(12), digest(11), digest(10)], "those that were used last first, and nobody else's");
+    assert!(store.sessions("ann".into(), at(HOUR.0 + 20)).await.expect("an answer").is_empty(), "they have ended by themselves");
+    assert_eq!(change(&store, "ann", UserChange::EndSessions { keep: Some(digest(11)) }).await, UserChanged::Done);
+    assert!(!is_open(&store, 10, at(20)).await && is_open(&store, 11, at(20)).await && is_open(&store, 9, at(20)).await);
+    assert_eq!(change(&store, "ann", UserChange::EndSessions { keep: None }).await, UserChanged::Done);
+    assert!(!is_open(&store, 11, at(20)).await && is_open(&store, 9, at(20)).await);
+    assert_eq!(change(&store, "nobody", UserChange::EndSessions { keep: None }).await, UserChanged::NoSuchUser);
+    let audit = store.audit(AuditFilter { limit: 1, ..AuditFilter::default() }).await.expect("an answer");
+    assert_eq!((audit[0].action, audit[0].subject.as_deref()), (AuditAction::SignOut, Some("ann: everywhere")));
     let other = NewSession { password: "an older hash".into(), ..session(6, "ann") };
     assert!(!begins(&store, other, None, START).await, "the password was set meanwhile");
     assert!(begins(&store, session(6, "ann"), None, START).await);

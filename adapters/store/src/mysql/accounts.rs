@@ -256,6 +256,22 @@ pub(crate) async fn session_of(session: &mut Session, digest: &Digest, now_sql: 
     session.rows(sql).await?.first().map(both).transpose()
 }
 
+/// Sessions of a user that have not ended.
+pub(crate) async fn sessions(session: &mut Session, user: &str, now_sql: &str) -> Result<Vec<SignedIn>, Failure> {
+    let sql = format!(
+        "SELECT digest, created_at, seen_at, expires_at FROM sessions FORCE INDEX (sessions_by_owner)
+         WHERE owner = {} AND expires_at > {now_sql} ORDER BY seen_at DESC, digest LIMIT {SESSIONS_MAX}",
+        literal(user.as_bytes())
+    );
+    let one = |row: &MySqlRow| -> Result<_, Failure> {
+        let at = |column: usize| row.try_get(column).map(Timestamp);
+        let digest: &[u8] = row.try_get(0)?;
+        let digest = digest.try_into().map_err(|_| codec::Malformed("a session's digest has another length"))?;
+        Ok(SignedIn { digest, created_at: at(1)?, seen_at: at(2)?, expires_at: at(3)? })
+    };
+    session.rows(sql).await?.iter().map(one).collect()
+}
+
 /// Notes that a session is used.
 pub(crate) async fn note_session(session: &mut Session, digest: &Digest, idle_max: Millis, now_sql: &str) -> Result<(), Failure> {
     let sql = format!(
@@ -335,6 +351,12 @@ impl Accounts for MySqlStore {
     async fn session(&self, digest: Digest, now: Timestamp) -> Result<Option<(SignedIn, User)>, StoreError> {
         let mut session = self.reads.session().await?;
         let found = session_of(&mut session, &digest, &self.now(now)).await;
+        session.done(found)
+    }
+
+    async fn sessions(&self, user: Arc<str>, now: Timestamp) -> Result<Vec<SignedIn>, StoreError> {
+        let mut session = self.reads.session().await?;
+        let found = sessions(&mut session, &user, &self.now(now)).await;
         session.done(found)
     }
 

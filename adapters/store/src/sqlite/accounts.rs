@@ -268,6 +268,20 @@ pub(crate) fn session(connection: &Connection, digest: &Digest, now: Timestamp) 
         .optional()
 }
 
+/// Sessions of a user that have not ended.
+pub(crate) fn sessions(connection: &Connection, user: &str, now: Timestamp) -> rusqlite::Result<Vec<Session>> {
+    let session = |row: &Row<'_>| {
+        let at = |column: usize| row.get::<_, i64>(column).map(Timestamp);
+        Ok(Session { digest: row.get(0)?, created_at: at(1)?, seen_at: at(2)?, expires_at: at(3)? })
+    };
+    connection
+        .prepare_cached(
+            "SELECT digest, created_at, seen_at, expires_at FROM sessions WHERE owner = ?1 AND expires_at > ?2 ORDER BY seen_at DESC, digest LIMIT ?3",
+        )?
+        .query_map(params![user, now.0, sql_limit(SESSIONS_MAX)], session)?
+        .collect()
+}
+
 /// Notes that a session is used.
 pub(crate) fn note_session(connection: &Connection, digest: &Digest, idle_max: Millis, now: Timestamp) -> rusqlite::Result<()> {
     connection
@@ -326,6 +340,10 @@ impl Accounts for SqliteStore {
 
     async fn session(&self, digest: Digest, now: Timestamp) -> Result<Option<(Session, User)>, StoreError> {
         self.read(move |connection| session(connection, &digest, now)).await
+    }
+
+    async fn sessions(&self, user: Arc<str>, now: Timestamp) -> Result<Vec<Session>, StoreError> {
+        self.read(move |connection| sessions(connection, &user, now)).await
     }
 
     async fn note_session(&self, digest: Digest, idle_max: Millis, now: Timestamp) -> Result<(), StoreError> {

@@ -9,9 +9,12 @@
   const thisYear = new Date().getFullYear();
   const day = { month: 'short', day: 'numeric' };
   const clock = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };
-  const near = new Intl.DateTimeFormat(root.lang, { ...day, ...clock });
-  const far = new Intl.DateTimeFormat(root.lang, { year: 'numeric', ...day, ...clock });
-  const long = new Intl.DateTimeFormat(root.lang, { dateStyle: 'full', timeStyle: 'long' });
+  // Theirs by choice, or the browser's.
+  let timeZone = root.dataset.timeZone || undefined;
+  try { new Intl.DateTimeFormat('en', { timeZone }); } catch { timeZone = undefined; }
+  const near = new Intl.DateTimeFormat(root.lang, { ...day, ...clock, timeZone });
+  const far = new Intl.DateTimeFormat(root.lang, { year: 'numeric', ...day, ...clock, timeZone });
+  const long = new Intl.DateTimeFormat(root.lang, { dateStyle: 'full', timeStyle: 'long', timeZone });
   const relative = new Intl.RelativeTimeFormat(root.lang, { numeric: 'auto', style: 'short' });
   const units = [['day', 86400], ['hour', 3600], ['minute', 60], ['second', 1]];
   const away = (at) => {
@@ -37,7 +40,7 @@
       }
     }
   };
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const zone = timeZone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
   for (const element of all('[data-zone]')) element.textContent = zone;
 
   // Makes a tree like another one and leaves what is the same as it is, so that neither focus nor clicks are lost.
@@ -54,7 +57,7 @@
       return;
     }
     for (const { name } of [...from.attributes]) {
-      const isOwn = name === 'open' || (name === 'class' && from.classList.contains('here'));
+      const isOwn = name === 'open' || name === 'data-stream' || (name === 'class' && from.classList.contains('here'));
       if (!to.hasAttribute(name) && !isOwn) from.removeAttribute(name);
     }
     for (const { name, value } of [...to.attributes]) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
@@ -137,14 +140,19 @@
   // Live parts
   const region = document.getElementById('live');
   const note = document.getElementById('live-note');
-  let timer = 0;
+  let [timer, due, last, isAsking] = [0, Infinity, 0, false];
+  // Once a second at most, however much happens.
+  const APART = 1000;
   const isBusy = () => {
     const selection = getSelection();
     const isSelecting = selection && !selection.isCollapsed && region.contains(selection.anchorNode);
     return document.hidden || isSelecting || one('dialog[open]') !== null || (region.contains(document.activeElement) && document.activeElement.matches('input, textarea, select'));
   };
   const refresh = async () => {
+    due = Infinity;
+    if (isAsking) return at(Date.now() + APART);
     if (!isBusy()) {
+      [last, isAsking] = [Date.now(), true];
       try {
         const answer = await fetch(location.href, { headers: { accept: 'text/html' } });
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').getElementById('live');
@@ -158,15 +166,53 @@
           if (region.dataset.state !== before) note.textContent = one('.sub', region)?.textContent.trim() ?? '';
         }
       } catch { /* The server is away: it is asked again. */ }
+      isAsking = false;
     }
     plan();
   };
-  const plan = () => {
+  // The earliest time that is asked for counts.
+  const at = (when) => {
+    if (when >= due) return;
+    due = when;
     clearTimeout(timer);
-    const seconds = Number(region?.dataset.live);
-    if (seconds > 0) timer = setTimeout(refresh, seconds * 1000);
+    timer = setTimeout(refresh, Math.max(when - Date.now(), 0));
   };
-  document.addEventListener('visibilitychange', () => { if (!document.hidden && region?.dataset.live) refresh(); });
+  const soon = () => at(Math.max(Date.now(), last + APART));
+  const plan = () => {
+    const seconds = Number((isHeard && region?.dataset.calm) || region?.dataset.live);
+    if (seconds > 0) at(Date.now() + seconds * 1000);
+    else listen();
+  };
+
+  // What has changed is told by the API's stream. It ends after a minute, and the browser takes it up again; where there is none, or where it
+  // tells of a part only, the page is asked for by the clock as before.
+  let [stream, isHeard] = [null, false];
+  const listen = () => {
+    const asked = region?.dataset.events;
+    const isWanted = asked && Number(region.dataset.live) > 0 && !document.hidden;
+    if (stream && !isWanted) {
+      stream.close();
+      [stream, isHeard] = [null, false];
+    }
+    if (stream || !isWanted) return;
+    stream = new EventSource(`/api/v1/events?${asked}`);
+    for (const kind of ['change', 'worker', 'lost']) stream.addEventListener(kind, soon);
+    stream.addEventListener('scope', (event) => {
+      const { partitions, of, looks } = JSON.parse(event.data);
+      isHeard = looks || partitions.length === of;
+      region.dataset.stream = isHeard ? 'all' : 'part';
+    });
+    stream.addEventListener('error', () => {
+      isHeard = false;
+      region.dataset.stream = 'none';
+      // Refused: there are too many listeners, or the session is over. The next page tries again.
+      plan();
+    });
+  };
+  document.addEventListener('visibilitychange', () => {
+    listen();
+    if (!document.hidden && Number(region?.dataset.live) > 0) soon();
+  });
 
   // Questions
   const ask = (form, submitter, question) => {
@@ -291,6 +337,7 @@
   showClocks(document);
   setInterval(() => all('[data-rel]').forEach(showTimes), 1000);
   all('[data-tail]').forEach(toEnd);
+  listen();
   plan();
   if (log?.dataset.stream) follow();
 })();
