@@ -481,12 +481,13 @@ impl Scheduler {
             let definition = definition.of_part(row.part);
             self.adopt_instance(row, definition);
         }
+        // Before anything of theirs can end here.
+        self.take_up_backfills(id, snapshot.backfills);
         self.take_up_runs(&runs, snapshot.ended_nodes);
         for task in busy_tasks {
             self.take_up_limit(task);
         }
         self.take_up_slots(id, snapshot.slots);
-        self.take_up_backfills(id, snapshot.backfills);
         if is_takeover {
             probe!("takeover.with_attempts_in_flight");
         }

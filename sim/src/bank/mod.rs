@@ -136,10 +136,10 @@ pub const BANK: &[Row] = &[
     row(Core(Guard::GroupLimit), &["group.held"]).known(11),
     row(Core(Guard::BandsTakeTurns), &["priority.no_starvation"]).aimed(Aim::MixedBands).known(34),
     row(Core(Guard::PauseHolds), &["pause.held"]).known(2),
-    row(Core(Guard::DrainHolds), &["pause.held"]),
+    row(Core(Guard::DrainHolds), &["pause.held"]).known(1),
     row(Core(Guard::NodesWait), &["dag.parents_first"]).known(8),
     row(Core(Guard::EndedNodesKnown), &["dag.complete", "dag.parents_first", "fire.no_duplicate", "heal.converges"]).known(8),
-    row(Core(Guard::CallsKnown), &["inbox.once"]).aimed(Aim::CalledTakenOver),
+    row(Core(Guard::CallsKnown), &["inbox.once"]).aimed(Aim::CalledTakenOver).known(0),
     row(Store(StoreGuard::LeaseOnCommit), &["lease.exclusive"])
         .with(&[Core(Guard::LeaseTrusted), Store(StoreGuard::CommitsInOrder)])
         .aimed(Aim::PausedOwners)

@@ -35,7 +35,7 @@ pub(super) fn never_early(facts: &Facts<'_>) -> Verdict {
         let began = facts.clocks.database_at(run.began_at);
         // Who was given another time has that one; the fire time stays.
         let due = rescheduled_to(facts, run.instance, run.began).unwrap_or(*fire_time);
-        if due > began {
+        if due > began && !is_rerun(facts, run.instance) {
             if facts.clocks.database_was_set_before(run.began) {
                 continue;
             }
@@ -46,6 +46,11 @@ pub(super) fn never_early(facts: &Facts<'_>) -> Verdict {
         case.unknown(|| "the database's clock was set".into());
     }
     case.verdict()
+}
+
+/// What was cancelled before its time and is run again has no time to wait for.
+fn is_rerun(facts: &Facts<'_>, instance: InstanceId) -> bool {
+    facts.instance(instance).and_then(|instance| instance.last).is_some_and(|last| facts.versions[last].row.run > 1)
 }
 
 /// The time that somebody has given an instance last, as it was written up to this record.

@@ -10,7 +10,7 @@ use punctual_core::routing::Understanding;
 use crate::check::facts::Facts;
 use crate::check::{Case, Verdict};
 use crate::features;
-use crate::plan::STARTS_AT;
+use crate::plan::{Call, CallKind, PauseOn, STARTS_AT};
 
 /// So long after a world's beginning every worker has connected.
 const CONNECTED_WITHIN_MS: i64 = 15_000;
@@ -173,12 +173,15 @@ fn broadcast(facts: &Facts<'_>, whole: InstanceId, parts: &[(usize, &InstanceRow
     every_worker(facts, whole, parts[0].0, &workers, case);
 }
 
-/// In a world in which nothing goes wrong, every worker that fits has been there since its beginning.
+/// In a world in which nothing goes wrong and nobody drains workers, every worker that fits has been there since its beginning.
 fn every_worker(facts: &Facts<'_>, whole: InstanceId, record: usize, named: &BTreeSet<Arc<str>>, case: &mut Case) {
     let Some(row) = facts.row_at(whole, record + 1) else { return };
     let Some(routing) = facts.definition(row.task, row.version).and_then(|definition| definition.routing.as_deref()) else { return };
     let divided_at = row.transitions.iter().find(|transition| transition.cause == Cause::Divided).map(|transition| transition.at);
-    let is_calm = facts.plan.faults.is_empty() && divided_at.is_some_and(|at| at.0 - STARTS_AT >= CONNECTED_WITHIN_MS);
+    let is_drain = |call: &Call| matches!(call.what, CallKind::Pause { on: PauseOn::Worker(_), .. });
+    let is_calm = facts.plan.faults.is_empty()
+        && !facts.plan.calls.iter().any(is_drain)
+        && divided_at.is_some_and(|at| at.0 - STARTS_AT >= CONNECTED_WITHIN_MS);
     if !is_calm || row.run > 1 {
         return;
     }

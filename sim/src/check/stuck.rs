@@ -17,6 +17,7 @@ use crate::plan::FaultKind;
 /// - it is not due yet, or became due less than [`SETTLE_MS`] before the end;
 /// - it waits behind its task's limit and one of the task's instances in progress is not stuck;
 /// - it waits for a slot of its group and one of the instances that have one is not stuck;
+/// - one of its parts, or what it calls, is not stuck;
 /// - it is ready and workers are being kept busy with its own partition's older ones: one of those was dispatched in the last
 ///   [`SETTLE_MS`];
 /// - it is ready and the workers have no room: in the last [`SETTLE_MS`] their slots were taken for [`FULL_PER_MILLE`] of the time or more,
@@ -42,23 +43,15 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
     let longest = longest_runs(facts);
     let worked_off = worked_off(facts, recent);
     let is_full = is_full(facts, &longest, recent);
-    let mut behind_limits: Vec<(&Instance, &InstanceRow)> = Vec::new();
-    let mut behind_groups: Vec<(&Instance, &InstanceRow)> = Vec::new();
-    let mut moving: BTreeSet<TaskId> = BTreeSet::new();
-    let mut moving_groups: BTreeSet<&str> = BTreeSet::new();
+    let mut waiting: Vec<(&Instance, &InstanceRow)> = Vec::new();
+    let mut moving = Moving::default();
     for instance in &facts.instances {
         let Some(row) = instance.last.map(|last| facts.versions[last].row).filter(|row| !row.state.is_terminal()) else { continue };
         let since = stands_since(facts, instance);
         let is_due_late = |due_at: Timestamp| due_at.saturating_add(Millis(SETTLE_MS)) >= now;
-        if row.waits_for_group().is_some() && since < recent {
-            behind_groups.push((instance, row));
-            continue;
-        }
         let is_moving = match row.state {
-            State::Waiting if row.due_at.is_none() => {
-                behind_limits.push((instance, row));
-                continue;
-            }
+            _ if row.waits_for_group().is_some() => since >= recent,
+            State::Waiting if row.due_at.is_none() => since >= recent,
             State::Waiting | State::Retrying => row.due_at.is_some_and(is_due_late) || since >= recent,
             State::Created => since >= recent || is_full || worked_off.get(&row.id.partition()).is_some_and(|oldest| *oldest <= row.id),
             _ => {
@@ -66,25 +59,60 @@ fn instances(facts: &Facts<'_>, case: &mut Case) {
                 since.saturating_add(run) >= recent
             }
         };
-        if is_moving {
-            moving.insert(row.task);
-            moving_groups.extend(row.links.as_ref().and_then(|links| links.slot.as_ref()).map(|slot| &*slot.group));
-        } else {
-            stuck(facts, instance, row, since, case);
+        match is_moving {
+            true => moving.insert(row),
+            false => waiting.push((instance, row)),
         }
     }
-    for (instance, row) in behind_groups {
-        match row.waits_for_group().is_some_and(|group| moving_groups.contains(&**group)) {
-            true => _ = moving.insert(row.task),
-            false => stuck(facts, instance, row, stands_since(facts, instance), case),
+    // What waits for what moves is not stuck, and whatever waits for that.
+    let mut before = usize::MAX;
+    while waiting.len() < before {
+        before = waiting.len();
+        waiting.retain(|(_, row)| {
+            let goes_on = moving.carries(row);
+            if goes_on {
+                moving.insert(row);
+            }
+            !goes_on
+        });
+    }
+    for (instance, row) in waiting {
+        stuck(facts, instance, row, stands_since(facts, instance), case);
+    }
+}
+
+/// What is not stuck.
+#[derive(Default)]
+struct Moving<'a> {
+    tasks: BTreeSet<TaskId>,
+    /// Groups of which one has a slot.
+    groups: BTreeSet<&'a str>,
+    /// Instances of which a part is not stuck, or what they have called.
+    wholes: BTreeSet<InstanceId>,
+}
+
+impl<'a> Moving<'a> {
+    fn insert(&mut self, row: &'a InstanceRow) {
+        // What waits behind its task's limit moves nobody else.
+        if !waits_for_limit(row) {
+            self.tasks.insert(row.task);
+        }
+        self.groups.extend(row.links.as_ref().and_then(|links| links.slot.as_ref()).map(|slot| &*slot.group));
+        self.wholes.extend(row.parent());
+        self.wholes.extend(row.caller().map(|(caller, _)| caller));
+    }
+
+    fn carries(&self, row: &InstanceRow) -> bool {
+        match row.waits_for_group() {
+            Some(group) => self.groups.contains(&**group),
+            None if waits_for_limit(row) => self.tasks.contains(&row.task),
+            None => self.wholes.contains(&row.id),
         }
     }
-    for (instance, row) in behind_limits {
-        let since = stands_since(facts, instance);
-        if since < recent && !moving.contains(&row.task) {
-            stuck(facts, instance, row, since, case);
-        }
-    }
+}
+
+fn waits_for_limit(row: &InstanceRow) -> bool {
+    row.state == State::Waiting && row.due_at.is_none() && row.waits_for_group().is_none()
 }
 
 fn stuck(facts: &Facts<'_>, instance: &Instance, row: &InstanceRow, since: u64, case: &mut Case) {

@@ -94,6 +94,8 @@ enum UsersCommand {
     Disable(UserArgs),
     /// Let a user sign in again.
     Enable(UserArgs),
+    /// Sign a user out everywhere; their tokens stay.
+    SignOut(UserArgs),
     /// Set a password; other sessions of the user end.
     Passwd(PasswdArgs),
     /// Say what a user may do from now on, in place of what they might until now.
@@ -192,6 +194,12 @@ impl UserArgs {
         Ok(format!("{} is {}", self.name, if disabled { "disabled" } else { "enabled" }))
     }
 
+    async fn sign_out(&self) -> Printed {
+        let body = json!({ "by": user(), "reason": self.reason });
+        let ended = Client::new(&self.api).delete(&["users", &self.name, "sessions"], &body).await?;
+        Ok(if self.api.json { pretty(&ended) } else { format!("{} is signed out everywhere", self.name) })
+    }
+
     async fn remove(&self) -> Printed {
         let removed = Client::new(&self.api).delete(&["users", &self.name], &json!({ "by": user(), "reason": self.reason })).await?;
         Ok(if self.api.json { pretty(&removed) } else { format!("{} is removed", self.name) })
@@ -254,12 +262,13 @@ impl GrantArgs {
 
 impl UsersArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
-        use UsersCommand::{Add, Disable, Enable, Grant, List, Passwd, Remove};
+        use UsersCommand::{Add, Disable, Enable, Grant, List, Passwd, Remove, SignOut};
         match self.command {
             Add(args) => answer(output, args.api.json, async move { args.ask().await }),
             List(args) => answer(output, args.api.json, async move { args.ask().await }),
             Disable(args) => answer(output, args.api.json, async move { args.set_disabled(true).await }),
             Enable(args) => answer(output, args.api.json, async move { args.set_disabled(false).await }),
+            SignOut(args) => answer(output, args.api.json, async move { args.sign_out().await }),
             Passwd(args) => answer(output, args.api.json, async move { args.ask().await }),
             Grant(args) => answer(output, args.api.json, async move { args.ask().await }),
             Remove(args) => answer(output, args.api.json, async move { args.remove().await }),

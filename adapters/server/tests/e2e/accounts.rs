@@ -430,6 +430,7 @@ fn the_cli_adds_users_makes_tokens_and_remembers_clusters() {
     assert!(punctual(&["users", "disable", "root"], "").2.starts_with("PUN-413"));
     let changed = punctual(&["users", "passwd", "root"], &format!("{PASSWORD}\nanother long password\n"));
     assert_eq!(changed.0, Some(0), "{changed:?}");
+    assert_eq!(punctual(&["users", "sign-out", "ann"], "").1.trim(), "ann is signed out everywhere");
     assert!(punctual(&["tokens", "create", "x", "--user", "root"], &password).2.starts_with("PUN-404"));
     let reset = punctual(&["users", "passwd", "ann", "--reset"], "a third long password\n");
     assert_eq!(reset.0, Some(0), "{reset:?}");
