@@ -16,7 +16,7 @@ use super::remote::text;
 /// What a command prints, and how it ends.
 pub(super) type Said = Result<(String, Exit), ClientError>;
 
-/// Prints what a running Punctual answers, or why it doesn't, and then ends as `failed`.
+/// Prints what a running Punctual answers, or why it doesn't, and then ends as `failed`, or as refused input does.
 pub(super) fn ask(output: &mut Output, as_json: bool, failed: Exit, asking: impl Future<Output = Said>) -> Exit {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -32,12 +32,17 @@ pub(super) fn ask(output: &mut Output, as_json: bool, failed: Exit, asking: impl
             }
             exit
         }
+        Err(ClientError::NotDone { shown }) => {
+            output.line(shown);
+            failed
+        }
         Err(error) => {
             if as_json {
                 output.json(&json!({ "error": error.to_json() }));
             }
+            let exit = if failed == Exit::Found { error.exit() } else { failed };
             output.remark(error);
-            failed
+            exit
         }
     }
 }

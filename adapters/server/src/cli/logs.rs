@@ -64,8 +64,9 @@ impl LogsArgs {
                 if self.api.json {
                     output.json(&json!({ "error": error.to_json() }));
                 }
+                let exit = error.exit();
                 output.remark(error);
-                Exit::Found
+                exit
             }
         }
     }

@@ -580,6 +580,8 @@ fn an_admin_manages_users_and_tokens_and_others_are_refused() {
     browser.comes_to("what it means", |path| path == "/errors/PUN-406");
     browser.shows(".refusal", "What to do:");
     browser.click("button[value='zh']");
+    let is_chinese = || browser.run("return document.documentElement.lang").as_str().is_some_and(|lang| lang.starts_with("zh"));
+    eventually("the same in Chinese", || is_chinese().then_some(()));
     browser.open("/tokens");
     browser.shows("h1", "令牌");
     browser.shoot("tokens-chinese");

@@ -95,10 +95,11 @@ fn a_log_is_followed_read_and_searched_and_outlives_its_process() {
     }
     let newest = dev.get(&format!("/api/v1/instances/{id}/logs?newest=true&limit=2&attempt=1"));
     assert_eq!(messages(newest["lines"].as_array().unwrap())[0], "WARN low");
-    for bad in ["level=loud", "after=x", "after=1_2_3", "limit=0", "limit=1001", "attempt=0", "attempt=x", "more=1"] {
+    for bad in ["level=loud", "after=x", "after=1_2_3", "limit=0", "limit=1001", "attempt=0", "attempt=x"] {
         let path = format!("/api/v1/instances/{id}/logs?{bad}");
         request(dev.address(), "GET", &path, &[], b"").check_refusal(400, "PUN-305");
     }
+    request(dev.address(), "GET", &format!("/api/v1/instances/{id}/logs?more=1"), &[], b"").check_refusal(400, "PUN-446");
     request(dev.address(), "GET", &format!("/api/v1/instances/{id}/logs/stream?level=loud"), &[], b"").check_refusal(400, "PUN-305");
     request(dev.address(), "GET", "/api/v1/instances/1-1/logs/stream", &[], b"").check_refusal(404, "PUN-304");
 
