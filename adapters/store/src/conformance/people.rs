@@ -99,7 +99,7 @@ pub async fn workers_are_drained<F: Factory>(factory: &F) {
     }
     assert_eq!(entries.len(), usize::from(PARTITIONS));
     for partition in all_partitions() {
-        assert_eq!(scopes(&store, partition).await, [scope.clone()]);
+        assert_eq!(scopes(&store, partition).await, std::slice::from_ref(&scope));
     }
     assert_eq!(set(&store, &target, true, 2).await, PauseSet::Unchanged);
     assert!(matches!(set(&store, &target, false, 3).await, PauseSet::Accepted { .. }));
