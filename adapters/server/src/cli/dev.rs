@@ -8,11 +8,12 @@ use std::time::Duration;
 use punctual_core::ids::{InboxId, PartitionId, WorkerId};
 use punctual_core::inbox::{InboxEntry, Request};
 use punctual_core::limits;
+use punctual_core::time::Timestamp;
 use punctual_driver::clock::SystemClock;
 use punctual_driver::logs::{FLUSH_TIME_MAX, KEEP_DAYS_DEFAULT, KEEP_DAYS_MAX, LogBuffer, buffer};
-use punctual_driver::ports::{Applied, Catalog, Clock, Store, TaskDocument};
+use punctual_driver::ports::{Applied, Applying, Catalog, Clock, Store, TaskDocument};
 use punctual_signals::LocalSignals;
-use punctual_spec::file::TaskFile;
+use punctual_spec::file::{FileTask, TaskFile};
 use punctual_spec::zones::Zones;
 use punctual_store::SqliteLogs;
 use punctual_worker::{BuiltIn, InternalAddresses, Options};
@@ -55,6 +56,9 @@ pub(crate) struct DevArgs {
     /// Keep the lines that attempts log for so many days, today among them
     #[arg(long, default_value_t = KEEP_DAYS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEEP_DAYS_MAX)), value_name = "DAYS")]
     keep_log_days: u32,
+    /// Remove tasks of the database's that were applied from files and are not in this one; without this they are left, and named
+    #[arg(long)]
+    remove: bool,
     /// Print nothing about what happens
     #[arg(long)]
     quiet: bool,
@@ -64,6 +68,8 @@ pub(crate) struct DevArgs {
 const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 /// How long the start waits for the scheduler to take the file's tasks over.
 const TAKEOVER_TIME_MAX: Duration = Duration::from_secs(10);
+/// So many tasks are named.
+const NAMES_SHOWN: usize = 20;
 /// How long the end waits for a slow terminal.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -86,6 +92,24 @@ impl DevArgs {
         }
     }
 
+    /// Applies the file, but for tasks that others have taken over since: those, of which source, come second.
+    async fn apply<S: Catalog>(&self, store: &S, file: &TaskFile, now: Timestamp) -> anyhow::Result<(Applied, Vec<(Arc<str>, Arc<str>)>)> {
+        let document = |task: &FileTask| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) };
+        let mut documents: Vec<_> = file.tasks.iter().map(document).collect();
+        let by: Arc<str> = Arc::from(format!("file {}", self.file.display()));
+        let how = Applying { expected: None, remove: self.remove, take_over: false, dry_run: false };
+        let mut others = Vec::new();
+        loop {
+            let asked = store.apply_to(Arc::from("file"), how, by.clone().into(), documents.clone(), now).await?;
+            let applied = asked.map_err(|_| anyhow::anyhow!("the tasks were changed meanwhile; start it again"))?;
+            if applied.taken.is_empty() || !applied.refused.is_empty() {
+                return Ok((applied, others));
+            }
+            documents.retain(|document| applied.taken.iter().all(|(name, _)| *name != document.definition.name));
+            others.extend(applied.taken);
+        }
+    }
+
     async fn serve(&self, file: &TaskFile, zones: Arc<Zones>, (access, tls): (Access, Option<Arc<ServerConfig>>)) -> anyhow::Result<Exit> {
         let said = if self.quiet { None } else { Some(Printer::start()?) };
         let say = |text: &str| {
@@ -105,16 +129,12 @@ impl DevArgs {
         let marker = marker(&self.db);
         end_orphans(&marker, say).await;
 
-        let documents =
-            file.tasks.iter().map(|task| TaskDocument { definition: task.definition.clone(), document: Arc::from(task.spec.to_json()) });
-        let source: Arc<str> = Arc::from("file");
-        let by: Arc<str> = Arc::from(format!("file {}", self.file.display()));
-        let applied = store.apply(source, by.into(), documents.collect(), false, clock.now().wall).await?;
+        let (applied, others) = self.apply(&*store, file, clock.now().wall).await?;
         if !applied.refused.is_empty() {
             anyhow::bail!("{}", api::describe_chains(&applied.refused));
         }
         say(&format!("Punctual {}, time zones {}, database {}", env!("CARGO_PKG_VERSION"), zones.version(), self.db.display()));
-        say(&describe(&applied));
+        say(&describe(&applied, &others, &self.file));
 
         let feed = Arc::new(said.clone().map_or_else(Feed::quiet, |console| Feed::printing(store.clone(), console)));
         let (commits, applied) = (feed.commits(), feed.applied());
@@ -221,13 +241,28 @@ fn marker(db: &std::path::Path) -> String {
     db.canonicalize().unwrap_or_else(|_| db.to_owned()).display().to_string()
 }
 
-fn describe(applied: &Applied) -> String {
-    let Applied { created, changed, unchanged, removed, .. } = applied;
+fn describe(applied: &Applied, others: &[(Arc<str>, Arc<str>)], file: &std::path::Path) -> String {
+    let Applied { created, changed, unchanged, removed, left, .. } = applied;
     let mut text = format!("Tasks: {} new, {} changed, {unchanged} unchanged, {} removed", created.len(), changed.len(), removed.len());
     for (label, names) in [("new", created), ("changed", changed), ("removed", removed)] {
         if !names.is_empty() && names.len() <= 20 {
             text += &format!("\n  {label}: {}", names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", "));
         }
     }
+    if !left.is_empty() {
+        text += &format!("\n  not in the file, and left: {}; --remove removes such", first_of(left.iter().map(AsRef::as_ref)));
+    }
+    if !others.is_empty() {
+        let shown = others.iter().map(|(name, source)| format!("{name} (of {source})"));
+        let shown = first_of(shown.collect::<Vec<_>>().iter().map(String::as_str));
+        text += &format!("\n  somebody else's, and left: {shown}; `punctual apply {} --take-over` takes them", file.display());
+    }
     text
+}
+
+/// The first of these, and how many more there are.
+fn first_of<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    let shown = names.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

@@ -120,6 +120,10 @@ fn the_same_file_changes_nothing_an_edit_makes_a_version_and_nothing_fires_by_an
     // Removed: stopped, with its history.
     folder.write("tasks.yaml", &file(""));
     let dev = folder.dev();
+    dev.says("not in the file, and left: b; --remove removes such");
+    assert_eq!(dev.get("/api/v1/tasks/b")["removed"], false);
+    dev.stop();
+    let dev = folder.dev_with(&["--remove"]);
     dev.says("removed: b");
     assert_eq!(dev.instances("b").len(), 2);
     let task = dev.get("/api/v1/tasks/b");
