@@ -198,6 +198,12 @@ impl Client {
         self.answer(self.http.delete(url).header("content-type", "application/json").body(body.to_string())).await
     }
 
+    /// The same, with what goes with it in the address.
+    pub(crate) async fn delete_with(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
+        let url = self.url(path)?;
+        self.answer(self.http.delete(url).query(query)).await
+    }
+
     pub(crate) async fn put(&self, path: &[&str], body: &Value) -> Result<Value, ClientError> {
         let url = self.url(path)?;
         self.answer(self.http.put(url).header("content-type", "application/json").body(body.to_string())).await

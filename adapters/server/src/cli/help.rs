@@ -6,7 +6,7 @@ use clap::Command;
 
 /// The groups of commands. Each command that is shown is in one of them.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Write tasks", &["validate", "apply", "diff", "export", "rehearse", "cron", "import", "schema"]),
+    ("Write tasks", &["validate", "apply", "diff", "remove", "export", "rehearse", "cron", "import", "schema"]),
     ("Look", &["get", "describe", "explain", "logs", "status", "doctor"]),
     (
         "Act",

@@ -30,6 +30,7 @@ mod output;
 mod reach;
 mod rehearse;
 mod remote;
+mod remove;
 mod schema;
 mod server;
 mod shell;
@@ -109,6 +110,8 @@ commands! {
     Apply(apply::Args),
     /// Show what task files would change, line by line. Exit codes as of `diff`: 0 nothing, 1 something, 2 it can't be told.
     Diff(apply::DiffArgs),
+    /// Remove tasks; what runs of them is cancelled, and their history stays.
+    Remove(remove::RemoveArgs),
     /// Print tasks as a task file, which `punctual apply` takes back.
     Export(export::ExportArgs),
     /// List tasks, instances, workers, replicas, dead letters, backfills, versions, pauses, fire times to come, the audit.

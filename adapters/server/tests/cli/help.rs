@@ -18,6 +18,7 @@ fn the_overview_is_by_what_people_want_to_do() {
               validate        Check task files and say everything that is wrong with them
               apply           Hand task files over to a running Punctual: tasks are made and changed; others are left, unless --remove says otherwise
               diff            Show what task files would change, line by line
+              remove          Remove tasks; what runs of them is cancelled, and their history stays
               export          Print tasks as a task file, which `punctual apply` takes back
               rehearse        Put a task file into a simulated world that goes wrong, and say what becomes of its tasks
               cron            Explain cron expressions

@@ -135,6 +135,26 @@ fn what_was_exported_is_applied_without_a_change() {
     }
 }
 
+#[test]
+fn a_task_is_removed_by_its_name_whichever_source_has_it() {
+    let folder = Folder::with("tasks:\n  - {name: a, trigger: manual, command: 'true'}\n  - {name: b, after: a, command: 'true'}\n");
+    let dev = folder.dev();
+    folder.write("more.yaml", "tasks:\n  - {name: c, trigger: manual, command: 'true'}\n");
+    let more = folder.path("more.yaml");
+    assert_eq!(dev.cli(&["apply", more.to_str().unwrap(), "--source", "more"]).code, Some(0));
+    assert_eq!(dev.cli(&["remove", "c", "--dry-run"]).stdout, "c would be removed\n");
+    let removed = |name: &str| dev.get(&format!("/api/v1/tasks/{name}"))["removed"] == true;
+    assert!(!removed("c"));
+    assert_eq!(dev.cli(&["remove", "c", "--reason", "enough"]).stdout, "c is removed; its history stays\n");
+    let audit = dev.get("/api/v1/audit?task=c");
+    assert_eq!((removed("c"), &audit["audit"][0]["reason"]), (true, &json!("enough")));
+    let still_needed = dev.cli(&["remove", "a"]);
+    assert!(still_needed.code == Some(2) && still_needed.stderr.starts_with("PUN-151"), "{}", still_needed.stderr);
+    let gone = dev.cli(&["remove", "gone"]);
+    assert!(gone.code == Some(1) && gone.stderr.starts_with("PUN-303"), "{}", gone.stderr);
+    dev.stop();
+}
+
 /// As docs/api.md has it.
 #[test]
 fn the_bodies_of_the_documentation_are_accepted() {
