@@ -13,7 +13,7 @@ use punctual_core::protocol::Assignment;
 use punctual_core::time::{Millis, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Duration, Instant, sleep, sleep_until};
+use tokio::time::{Duration, sleep};
 
 use super::{
     ATTEMPT_BYTES_MAX, ATTEMPT_SHARE, AttemptLines, BATCH_BYTES_MAX, BATCH_LINES_MAX, BUFFER_BYTES_MAX, LINE_BYTES_MAX, Level, LogBatch,
@@ -397,13 +397,14 @@ pub enum Shipped {
 pub async fn ship<F: Future<Output = Result<(), NotTaken>>>(buffer: &LogBuffer, take: impl Fn(Arc<LogBatch>) -> F) -> Shipped {
     loop {
         let batch = buffer.next().await;
-        let begun = Instant::now();
+        let begun = buffer.clock.now().monotonic;
         match take(batch.clone()).await {
             Ok(()) => {
                 buffer.taken(&batch);
                 let bytes: usize = batch.attempts.iter().flat_map(|attempt| &attempt.lines).map(LogLine::cost).sum();
                 let pause = Millis((bytes * 1_000 / SEND_BYTES_PER_SECOND) as u64).max(SEND_INTERVAL);
-                sleep_until(begun + Duration::from_millis(pause.0)).await;
+                let lasted = buffer.clock.now().monotonic.since(begun);
+                sleep(Duration::from_millis(pause.0.saturating_sub(lasted.0))).await;
             }
             Err(NotTaken::Busy) => {
                 sleep(buffer.again()).await;
