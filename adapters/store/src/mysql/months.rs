@@ -210,7 +210,7 @@ async fn count_off(session: &mut Session, month: Month) -> Result<(), Failure> {
     session.run("COMMIT".to_owned()).await.map(drop)
 }
 
-async fn database_ms(session: &mut Session, now_sql: &str) -> Result<i64, Failure> {
+pub(crate) async fn database_ms(session: &mut Session, now_sql: &str) -> Result<i64, Failure> {
     let rows = session.rows(format!("SELECT CAST({now_sql} AS SIGNED)")).await?;
     Ok(rows.first().ok_or(Failure::Sql(sqlx::Error::RowNotFound))?.try_get(0)?)
 }

@@ -22,6 +22,8 @@ use crate::mysql::schema;
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one that changes tables may take.
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);
+/// So much earlier than whoever waits for it the server gives up what reads.
+const READ_LIMIT_SLACK: Duration = Duration::from_secs(1);
 /// How long it may take until a connection is there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a statement waits for a lock that another transaction has; shorter than [`STATEMENT_TIMEOUT`], so that the server answers.
@@ -271,6 +273,19 @@ impl Session {
     pub(crate) async fn rows_long(&mut self, sql: String) -> Result<Vec<MySqlRow>, Failure> {
         let ran = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(self.connection());
         Ok(timeout(LONG_TIMEOUT, ran).await.map_err(|_| Failure::Timeout)??)
+    }
+
+    /// Has the server itself give up what reads for longer than [`Session::rows`] waits, or [`Session::rows_long`] where it `is_long`: it would go on
+    /// for nobody. It holds until the connection is closed.
+    pub(crate) async fn limit_reads(&mut self, is_long: bool) -> Result<(), Failure> {
+        let most = (if is_long { LONG_TIMEOUT } else { STATEMENT_TIMEOUT }).saturating_sub(READ_LIMIT_SLACK);
+        // Each server has its own name for it, and takes the other's for a comment.
+        let sql = format!(
+            "SET SESSION /*!50708 max_execution_time = {} */ /*M!100101 max_statement_time = {} */",
+            most.as_millis(),
+            most.as_secs()
+        );
+        self.run(sql).await.map(drop)
     }
 
     /// Gives the connection back: nothing is open on it.
