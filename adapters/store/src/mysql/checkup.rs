@@ -6,8 +6,8 @@ use punctual_driver::checkup::{COUNTED_TODAY_MAX, Check, EXAMPLES_MAX, Inconsist
 use punctual_driver::reading::TaskDay;
 use sqlx::Row;
 
-use crate::codec;
 use crate::checkup::{Dialect, NOT_PAUSED, Of, Statement, of_both};
+use crate::codec;
 use crate::mysql::error::Failure;
 use crate::mysql::rows::text;
 use crate::mysql::session::Session;
@@ -81,9 +81,7 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     add(
         Check::Overdue,
         Of::Instance,
-        format!(
-            "SELECT CAST(i.id AS BINARY) FROM {live} WHERE i.state IN (0, 4) AND i.due_at < {old} AND {NOT_PAUSED}"
-        ),
+        format!("SELECT CAST(i.id AS BINARY) FROM {live} WHERE i.state IN (0, 4) AND i.due_at < {old} AND {NOT_PAUSED}"),
     );
     add(
         Check::Lease,

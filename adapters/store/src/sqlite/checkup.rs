@@ -11,8 +11,8 @@ use punctual_driver::reading::TaskDay;
 use rusqlite::{Connection, OpenFlags, params};
 use rustc_hash::FxHashMap;
 
-use crate::codec;
 use crate::checkup::{Dialect, NOT_PAUSED, Of, Statement, of_both};
+use crate::codec;
 use crate::sqlite::error::{Database, malformed};
 use crate::sqlite::rows;
 

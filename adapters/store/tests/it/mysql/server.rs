@@ -185,9 +185,8 @@ fn a_checkup_leaves_the_schema_as_it_is() {
     block_on(async {
         let url = database();
         let name = url.rsplit('/').next().expect("a name");
-        let tables = || {
-            server().run(&format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{name}';")).expect("a count")
-        };
+        let tables =
+            || server().run(&format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{name}';")).expect("a count");
         let (found, newest, store) = MySqlStore::open_to_check(options(&url)).await.expect("an answer");
         assert_eq!((found, store.is_none(), &*tables()), (0, true, "0\n"));
         MySqlStore::migrate(&url, 8).await.expect("a schema");
