@@ -373,7 +373,23 @@ impl Drop for Session {
 
 #[cfg(test)]
 mod tests {
-    use super::is_new_enough;
+    use super::*;
+
+    #[test]
+    fn the_server_gives_up_what_reads_for_too_long() {
+        let server = punctual_testbed::MariaDb::start().expect("a server");
+        let url = server.create("reads").expect("a database");
+        let (database, options) = crate::mysql::parse(&url).expect("an address");
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
+            let connections = Connections::new(&database, &options, 1, Isolation::Snapshot);
+            let mut session = connections.begin_snapshot().await.expect("a session");
+            for (is_long, secs) in [(false, 4), (true, 599)] {
+                session.limit_reads(is_long).await.expect("a setting");
+                let rows = session.rows("SELECT CAST(@@max_statement_time AS SIGNED)".to_owned()).await.expect("a setting");
+                assert_eq!(rows[0].try_get::<i64, _>(0).expect("a number"), secs);
+            }
+        });
+    }
 
     #[test]
     fn old_servers_are_told_from_new_ones() {
