@@ -5,19 +5,18 @@ use punctual_core::definition::{TaskDefinition, Trigger};
 use punctual_core::misfire;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::link::SchedulerStatus;
-use punctual_driver::ports::{Check, Inconsistency, PartitionView, PauseView, ReplicaView, TaskView};
+use punctual_driver::ports::{Check, Inconsistency, PartitionView, PauseTarget, PauseView, ReplicaView, TaskView};
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::api::fires::far_ahead;
 use crate::cli::ask::lasted;
 
 /// Most examples of a finding.
 const EXAMPLES_MAX: usize = 10;
 /// A cursor so long in the past is one that nobody fires.
 const BEHIND_MAX: Millis = Millis::from_secs(300);
-/// A cursor so little ahead of what the trigger says may have been moved since.
-const AHEAD_SLACK: Millis = Millis::from_secs(5);
 /// Clocks further apart are told of.
 const CLOCK_SLACK: Millis = Millis::from_secs(2);
 
@@ -87,6 +86,7 @@ pub(crate) fn examine(facts: &Facts<'_>) -> Vec<Finding> {
         of_replicas(facts, &mut found);
         of_workers(facts, &mut found);
     }
+    of_clocks(facts, &mut found);
     of_tasks(facts, &mut found);
     found.sort_by_key(|finding| finding.severity == Severity::Warning);
     found
@@ -209,11 +209,14 @@ fn of_replicas(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let fix = "Restart it; please report what it said before.";
         found.push(finding("scheduler_stopped", Wrong, "The scheduler of the replica that answers has stopped.", Vec::new(), fix));
     }
+}
+
+fn of_clocks(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let apart = Millis((facts.machine_now.0 - facts.now.0).unsigned_abs());
     if apart > CLOCK_SLACK {
         let says = format!("The clock of the machine that answers is {} from the store's, which counts.", lasted(apart.0));
         let fix = "Have both keep time, by NTP or chrony. Fire times go by the store's clock.";
-        found.push(finding("clock", Warning, says, Vec::new(), fix));
+        found.push(finding("clock", Severity::Warning, says, Vec::new(), fix));
     }
 }
 
@@ -306,8 +309,8 @@ fn of_tasks(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         };
         match (task.view.next_fire, expected) {
             (None, Some(expected)) if is_regular => missing.push(format!("{name}: due at {expected}")),
-            (Some(cursor), Some(expected)) if is_regular && cursor > expected.saturating_add(AHEAD_SLACK) => {
-                ahead.push(format!("{name}: at {cursor}, due at {expected}"));
+            (Some(cursor), Some(_)) if is_regular && cursor > facts.now => {
+                ahead.extend(far_ahead(&definition.trigger, cursor, facts.now).map(|due| format!("{name}: at {cursor}, due at {due}")));
             }
             (Some(cursor), _) if misfire::due_at(&definition.trigger, task.view.task, cursor).saturating_add(BEHIND_MAX) < facts.now => {
                 behind.push(format!("{name}: due at {cursor}"));
@@ -330,14 +333,9 @@ fn of_tasks(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         found.push(finding("cursor_missing", Wrong, "Tasks ought to fire by themselves, and have no next fire time.", missing, anew));
     }
     if !ahead.is_empty() {
-        let says = "The next fire time of tasks is later than their triggers say: fire times between are passed over.";
-        found.push(finding(
-            "cursor_ahead",
-            Wrong,
-            says,
-            ahead,
-            format!("{anew} `punctual backfill` makes up for those that were passed over."),
-        ));
+        let says = "Tasks fire next much later than their triggers say: they were fired by a clock that was far ahead, and no fire time comes twice.";
+        let fix = "Correct the clock first, the database server's where there is one. Then give them another name to have them fire now.";
+        found.push(finding("cursor_ahead", Wrong, says, ahead, fix));
     }
     if !behind.is_empty() && facts.is_served {
         let fix = "Look for partitions without an owner (`punctual status --partitions`), and restart the replica that owns theirs.";
@@ -347,13 +345,21 @@ fn of_tasks(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let fix = "Fine for a while where the limit was lowered or the task was run again by hand; else please report it.";
         found.push(finding("over_limit", Warning, "More instances of tasks are in progress than `max_running` says.", over, fix));
     }
-    if !facts.pauses.is_empty() {
-        let targets = facts.pauses.iter().map(|pause| match &pause.target {
-            punctual_driver::ports::PauseTarget::All => "everything".to_owned(),
-            target => target.name().to_owned(),
-        });
+    let (mut paused, mut drained) = (Vec::new(), Vec::new());
+    for pause in facts.pauses {
+        match &pause.target {
+            PauseTarget::All => paused.push("everything".to_owned()),
+            PauseTarget::Group(name) | PauseTarget::Task(name) => paused.push(name.to_string()),
+            PauseTarget::Worker(name) => drained.push(name.to_string()),
+        }
+    }
+    if !paused.is_empty() {
         let fix = "`punctual status` says by whom and why; `punctual resume` ends them.";
-        found.push(finding("paused", Warning, "Pauses hold tasks.", targets.collect(), fix));
+        found.push(finding("paused", Warning, "Pauses hold tasks.", paused, fix));
+    }
+    if !drained.is_empty() {
+        let fix = "`punctual status` says by whom and why; `punctual undrain WORKER` gives them attempts again.";
+        found.push(finding("worker_drained", Warning, "Workers are drained: they are given nothing more.", drained, fix));
     }
 }
 

@@ -86,16 +86,22 @@ const BOTH: &[(Check, Of, &str)] = &[
         Of::Name,
         "SELECT CAST(m.value AS {text}) FROM meta m WHERE m.name = 'partitions' AND m.value <> (SELECT COUNT(*) FROM leases)",
     ),
-    (
-        Check::Occurrence,
-        Of::Name,
-        "SELECT CAST(o.task AS {text}) FROM occurrences o WHERE o.{first} > o.{last} OR o.{count} < 1
-         OR NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = o.task)",
-    ),
 ];
 
+/// What takes a look at all that there ever was.
+const BOTH_THOROUGH: &[(Check, Of, &str)] = &[(
+    Check::Occurrence,
+    Of::Name,
+    "SELECT CAST(o.task AS {text}) FROM occurrences o WHERE o.{first} > o.{last} OR o.{count} < 1
+     OR NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = o.task)",
+)];
+
+/// That no pause holds the instance `i`. A drained worker holds no task.
+pub(crate) const NOT_PAUSED: &str = "NOT EXISTS (SELECT 1 FROM pauses p WHERE p.kind = 0 OR (p.kind = 2 AND p.task = i.task)
+     OR (p.kind = 1 AND p.name = (SELECT t.label FROM tasks t WHERE t.id = i.task)))";
+
 /// The checks of what is in the same tables on both databases.
-pub(crate) fn of_both(dialect: &Dialect, old: i64) -> Vec<Statement> {
+pub(crate) fn of_both(dialect: &Dialect, old: i64, is_thorough: bool) -> Vec<Statement> {
     let filled = |sql: &str| {
         sql.replace("{text}", dialect.text)
             .replace("{made_at}", dialect.made_at)
@@ -104,5 +110,6 @@ pub(crate) fn of_both(dialect: &Dialect, old: i64) -> Vec<Statement> {
             .replace("{count}", dialect.count)
             .replace("{old}", &old.to_string())
     };
-    BOTH.iter().map(|(check, of, sql)| (*check, *of, filled(sql))).collect()
+    let thorough = if is_thorough { BOTH_THOROUGH } else { &[] };
+    BOTH.iter().chain(thorough).map(|(check, of, sql)| (*check, *of, filled(sql))).collect()
 }

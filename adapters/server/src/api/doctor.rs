@@ -1,21 +1,21 @@
 //! Gathers what a checkup looks at.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
 use punctual_core::instance::State as InstanceState;
 use punctual_core::time::Timestamp;
 use punctual_driver::link::SchedulerStatus;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, StoreError};
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, PauseView, StoreError, TaskView};
 use punctual_spec::zones::Zones;
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::extract::Asked;
-use super::{Api, ApiError, cluster, pauses, rules};
+use super::{APPLY_WAIT, Api, ApiError, cluster, pauses, rules};
 use crate::doctor::{self, Facts, Finding, KnownTask, Severity};
 
 /// Tasks that are looked at.
@@ -48,13 +48,31 @@ pub(crate) struct Checkup {
 }
 
 pub(crate) async fn checkup<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asked(how): Asked<How>) -> Result<Json<Checkup>, ApiError> {
-    let own = cluster::own_status(&api).await;
+    let waiting = Arc::clone(&api.checkups).acquire_owned();
+    // A quick one is over soon.
+    let patience = if how.thorough { Duration::ZERO } else { APPLY_WAIT };
+    let turn = tokio::time::timeout(patience, waiting).await.ok().and_then(Result::ok).ok_or(ApiError::CheckupRuns)?;
+    // It goes on where whoever asked has given up, and so does its turn: the database is at it.
+    let running = tokio::spawn(async move {
+        let checkup = run(&api, how.thorough).await;
+        drop(turn);
+        checkup
+    });
+    running.await.map_err(|_| broken_off())?
+}
+
+async fn run<S: Catalog, C: Clock>(api: &Api<S, C>, thorough: bool) -> Result<Json<Checkup>, ApiError> {
+    let own = cluster::own_status(api).await;
     let trouble = api.trouble.borrow().clone();
     let now = api.clock.now().wall;
-    let seen = Seen { own: own.as_ref(), is_served: true, trouble: trouble.as_deref(), thorough: how.thorough };
-    let (findings, tasks) = findings(&*api.store, &api.zones, now, seen).await?;
+    let seen = Seen { own, is_served: true, trouble, thorough };
+    let (findings, tasks) = findings(&*api.store, api.zones.clone(), now, seen).await?;
     let ok = is_ok(&findings);
     Ok(Json(Checkup { now: now.to_string(), version: env!("CARGO_PKG_VERSION"), ok, findings, tasks }))
+}
+
+fn broken_off() -> StoreError {
+    StoreError::Other { database: "checkup".to_owned(), reason: "it was broken off: see the log for a panic".to_owned() }
 }
 
 /// Whether nothing is wrong.
@@ -63,33 +81,32 @@ pub(crate) fn is_ok(findings: &[Finding]) -> bool {
 }
 
 /// What is known besides the store.
-pub(crate) struct Seen<'a> {
-    pub(crate) own: Option<&'a SchedulerStatus>,
+pub(crate) struct Seen {
+    pub(crate) own: Option<SchedulerStatus>,
     pub(crate) is_served: bool,
-    pub(crate) trouble: Option<&'a str>,
+    pub(crate) trouble: Option<Arc<str>>,
     pub(crate) thorough: bool,
 }
 
 /// All that is wrong, and how many tasks were looked at.
 pub(crate) async fn findings<S: Catalog>(
     store: &S,
-    zones: &Zones,
+    zones: Arc<Zones>,
     now: Timestamp,
-    seen: Seen<'_>,
+    seen: Seen,
 ) -> Result<(Vec<Finding>, usize), StoreError> {
-    let held = store.pauses().await?;
+    // Beside the store's, not after all that is read.
+    let machine_now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(now, |since| Timestamp(since.as_millis() as i64));
+    let held: Arc<[_]> = store.pauses().await?.into();
     let (mut tasks, mut after) = (Vec::new(), None::<Arc<str>>);
     while tasks.len() < TASKS_MAX {
         let page = store.tasks(after, PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(|last| last.name.clone());
-        tasks.extend(page.into_iter().map(|view| {
-            let group = rules::group_in(&view.document);
-            let is_paused = !pauses::of_task(&held, &view.name, group.as_deref()).is_empty();
-            let definition = punctual_spec::decode(&view.document, zones);
-            let definition = definition.map_err(|findings| findings.first().map(ToString::to_string).unwrap_or_default());
-            KnownTask { view, definition, is_paused }
-        }));
+        // Documents take a while, on a thread that nothing else waits for.
+        let (zones, held) = (Arc::clone(&zones), Arc::clone(&held));
+        let known = move || page.into_iter().map(|view| known(view, &held, &zones)).collect::<Vec<_>>();
+        tasks.extend(tokio::task::spawn_blocking(known).await.map_err(|_| broken_off())?);
         if is_last {
             break;
         }
@@ -110,19 +127,30 @@ pub(crate) async fn findings<S: Catalog>(
     }
     let (replicas, partitions) = (store.replicas().await?, store.partition_views().await?);
     let inconsistencies = store.inconsistencies(now, seen.thorough).await?;
-    let machine_now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(now, |since| Timestamp(since.as_millis() as i64));
-    let facts = Facts {
-        now,
-        machine_now,
-        replicas: &replicas,
-        partitions: &partitions,
-        own: seen.own,
-        is_served: seen.is_served,
-        trouble: seen.trouble,
-        tasks: &tasks,
-        in_progress: &in_progress,
-        pauses: &held,
-        inconsistencies: &inconsistencies,
-    };
-    Ok((doctor::examine(&facts), tasks.len()))
+    let examined = tokio::task::spawn_blocking(move || {
+        let facts = Facts {
+            now,
+            machine_now,
+            replicas: &replicas,
+            partitions: &partitions,
+            own: seen.own.as_ref(),
+            is_served: seen.is_served,
+            trouble: seen.trouble.as_deref(),
+            tasks: &tasks,
+            in_progress: &in_progress,
+            pauses: &held,
+            inconsistencies: &inconsistencies,
+        };
+        (doctor::examine(&facts), tasks.len())
+    });
+    examined.await.map_err(|_| broken_off())
+}
+
+/// A task, and what this program makes of its document.
+fn known(view: TaskView, held: &[PauseView], zones: &Zones) -> KnownTask {
+    let group = rules::group_in(&view.document);
+    let is_paused = !pauses::of_task(held, &view.name, group.as_deref()).is_empty();
+    let definition = punctual_spec::decode(&view.document, zones);
+    let definition = definition.map_err(|findings| findings.first().map(ToString::to_string).unwrap_or_default());
+    KnownTask { view, definition, is_paused }
 }

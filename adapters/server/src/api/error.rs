@@ -109,6 +109,8 @@ pub(crate) enum ApiError {
     SourceChanged,
     #[error("the same call is under way under this idempotency key; ask again in a moment")]
     UnderWay,
+    #[error("a checkup is under way already, and takes the database enough; ask again in a while")]
+    CheckupRuns,
     #[error("{most} callers listen for events already; end one of them, or read the lists")]
     TooManyListeners { most: usize },
     #[error("the task {task:?} has no version {version}; `/versions` lists those that there are")]
@@ -238,6 +240,7 @@ impl ApiError {
             ApiError::OwnedBy { .. } | ApiError::TakesOver { .. } => "PUN-441",
             ApiError::RemovesOthers => "PUN-450",
             ApiError::UnderWay => "PUN-442",
+            ApiError::CheckupRuns => "PUN-455",
             ApiError::TooManyListeners { .. } => "PUN-443",
             ApiError::NoSuchVersion { .. } => "PUN-444",
             ApiError::NotDead { .. } => "PUN-344",
@@ -299,7 +302,7 @@ impl ApiError {
             | ApiError::NoSuchVersion { .. }
             | ApiError::NoSuchTrigger { .. } => StatusCode::NOT_FOUND,
             ApiError::Unexpected { .. } | ApiError::SourceChanged => StatusCode::PRECONDITION_FAILED,
-            ApiError::OwnedBy { .. } | ApiError::TakesOver { .. } | ApiError::UnderWay => StatusCode::CONFLICT,
+            ApiError::OwnedBy { .. } | ApiError::TakesOver { .. } | ApiError::UnderWay | ApiError::CheckupRuns => StatusCode::CONFLICT,
             ApiError::RemovesOthers => StatusCode::FORBIDDEN,
             ApiError::TooManyListeners { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Payload { .. } => StatusCode::UNPROCESSABLE_ENTITY,

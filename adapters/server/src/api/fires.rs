@@ -84,13 +84,23 @@ pub(crate) async fn of_task<S: Catalog, C: Clock>(
 
 /// That a task fires much later than its trigger says: a clock was wrong when it fired last, and no fire time comes twice.
 pub(super) fn warning(view: &TaskView, zones: &Zones, now: Timestamp) -> Option<String> {
+    // Most are told apart without their documents.
     let cursor = view.next_fire.filter(|cursor| !view.removed && cursor.since(now) > limits::FIRED_AHEAD_TOLD)?;
     let definition = punctual_spec::decode(&view.document, zones).ok()?;
-    let by_trigger = misfire::first(&definition.trigger, now).filter(|first| cursor.since(*first) > limits::FIRED_AHEAD_TOLD)?;
+    let by_trigger = far_ahead(&definition.trigger, cursor, now)?;
     Some(format!(
         "it fires next at {cursor}, although its trigger says {by_trigger}: it was fired by a clock that was far ahead, and no fire time comes twice. \
          Give it another name to have it fire now"
     ))
+}
+
+/// When a trigger says that it fires next, if its cursor is much later.
+pub(crate) fn far_ahead(trigger: &Trigger, cursor: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let is_far = |from: Timestamp| cursor.since(from) > limits::FIRED_AHEAD_TOLD;
+    if !is_far(now) {
+        return None;
+    }
+    misfire::first(trigger, now).filter(|first| is_far(*first))
 }
 
 /// Fire times ahead: by the clock of a zone, with what is left out between them, or plain instants.

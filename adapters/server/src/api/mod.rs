@@ -52,7 +52,7 @@ use punctual_driver::ports::{Catalog, Clock, Signals, Wake};
 use punctual_spec::zones::Zones;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 pub(crate) use edits::days_of;
 pub(crate) use error::{ApiError, describe_chains};
@@ -109,6 +109,13 @@ pub(crate) struct Api<S, C> {
     pub(crate) pulse: Arc<Pulse>,
     /// Lines of attempts.
     pub(crate) logs: Arc<Logs>,
+    /// The turn of the one checkup that may be under way.
+    pub(crate) checkups: Arc<Semaphore>,
+}
+
+/// One checkup at a time: each may keep the database busy for minutes.
+pub(crate) fn one_checkup() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
 }
 
 impl<S, C> Clone for Api<S, C> {
@@ -126,6 +133,7 @@ impl<S, C> Clone for Api<S, C> {
             access: self.access.clone(),
             pulse: self.pulse.clone(),
             logs: self.logs.clone(),
+            checkups: self.checkups.clone(),
         }
     }
 }

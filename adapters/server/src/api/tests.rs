@@ -210,8 +210,22 @@ impl World {
         let (applied, events, partitions) = (Applied::default(), Events::new(1), Store::partitions(&*store));
         let lines = Arc::new(punctual_store::SqliteLogs::beside(folder.path().join("punctual.db")));
         let logs = Logs::start(lines, clock.clone(), 1, Arc::new(|_| {}));
-        let api =
-            Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse: Arc::default(), logs };
+        let checkups = one_checkup();
+        let api = Api {
+            store,
+            clock,
+            scheduler,
+            signals,
+            zones,
+            applied,
+            events,
+            partitions,
+            trouble,
+            access,
+            pulse: Arc::default(),
+            logs,
+            checkups,
+        };
         World { router: router(api.clone()), api, _folder: folder }
     }
 
@@ -261,6 +275,26 @@ impl World {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Whoever asks while another checkup is under way is told so.
+#[test]
+fn checkups_come_one_at_a_time() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let token = world.token("ann", &[(Role::Viewer, None)]).await;
+        let ask = async |path: &str| world.ask("GET", path, Some(&token), &Value::Null).await;
+        let turn = world.api.checkups.clone().try_acquire_owned().unwrap();
+        for path in ["/api/v1/doctor", "/api/v1/doctor?thorough=true"] {
+            let (status, answer) = ask(path).await;
+            assert_eq!((status, &answer["code"]), (StatusCode::CONFLICT, &json!("PUN-455")), "{path}");
+        }
+        drop(turn);
+        for _ in 0..2 {
+            let (status, answer) = ask("/api/v1/doctor?thorough=true").await;
+            assert_eq!(status, StatusCode::OK, "{answer}");
+        }
+    });
 }
 
 /// All routes, all roles, and nobody.

@@ -78,7 +78,7 @@ impl ClientError {
 }
 
 /// Longest wait for an answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest stream of events; a server ends its own earlier.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(300);
 /// Longest line of one, in bytes.
@@ -173,8 +173,13 @@ impl Client {
     }
 
     pub(crate) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
+        self.get_within(ANSWER_TIME_MAX, path, query).await
+    }
+
+    /// The same for what may take longer, or less long.
+    pub(crate) async fn get_within(&self, most: Duration, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
         let url = self.url(path)?;
-        self.answer(self.http.get(url).query(query)).await
+        self.answer(self.http.get(url).query(query).timeout(most)).await
     }
 
     pub(crate) async fn post(&self, path: &[&str], key: Option<&str>, body: &Value) -> Result<Value, ClientError> {

@@ -156,8 +156,22 @@ impl DevArgs {
         let access = Arc::new(access);
         let address = format!("{}://{address}", self.reach.scheme());
         let first_run = reach::first_run_line(&access, &*store, &*clock, &address).await?;
-        let router =
-            api::router(Api { store, clock, scheduler, signals, zones, applied, events, partitions, trouble, access, pulse, logs });
+        let checkups = api::one_checkup();
+        let router = api::router(Api {
+            store,
+            clock,
+            scheduler,
+            signals,
+            zones,
+            applied,
+            events,
+            partitions,
+            trouble,
+            access,
+            pulse,
+            logs,
+            checkups,
+        });
         let serving = tokio::spawn(listener::serve(listener, tls, router));
         say(&format!("API on {address}; try `punctual instances`. Ctrl-C stops.\n"));
         if let Some(line) = first_run {

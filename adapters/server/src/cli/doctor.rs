@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_driver::clock::SystemClock;
 use punctual_driver::ports::Clock;
@@ -11,13 +12,16 @@ use serde_json::{Value, json};
 
 use super::Exit;
 use super::ask::{ask, when};
-use super::client::{ApiArgs, Client};
+use super::client::{ANSWER_TIME_MAX, ApiArgs, Client};
 use super::output::Output;
 use super::remote::{pretty, text};
 use crate::api::doctor::{Seen, findings, is_ok};
 use crate::doctor::{Finding, of_store};
 use crate::explain::with_instants;
 use crate::open;
+
+/// Longest wait for a look at every instance: each of its statements may take 10 minutes.
+const THOROUGH_TIME_MAX: Duration = Duration::from_secs(3_600);
 
 /// Of what.
 #[derive(clap::Args, Debug)]
@@ -37,7 +41,8 @@ impl DoctorArgs {
         let Some(store) = &self.store else {
             return ask(output, self.api.json, Exit::Refused, async {
                 let query = [("thorough", self.thorough.to_string())];
-                let found = Client::new(&self.api).get(&["doctor"], &query).await?;
+                let most = if self.thorough { THOROUGH_TIME_MAX } else { ANSWER_TIME_MAX };
+                let found = Client::new(&self.api).get_within(most, &["doctor"], &query).await?;
                 Ok(self.told(found))
             });
         };
@@ -72,24 +77,32 @@ fn of_file(path: &Path) -> anyhow::Result<Value> {
     anyhow::ensure!(path.is_file(), "PUN-453: there is no file {}; name the .db file of `punctual dev`, or mysql://...", path.display());
     let now = SystemClock::new().now().wall;
     let (schema, newest, found) = SqliteStore::checkup(path, now)?;
-    anyhow::ensure!(
-        schema == newest,
-        "PUN-453: {} has the schema {schema}, and this program checks {newest}; use the program of the version that wrote it, or let `punctual dev` bring a \
-         copy to the newest schema",
-        path.display()
-    );
+    if schema != newest {
+        return Err(of_another_schema(path.display(), schema, newest, "`punctual dev`"));
+    }
     let findings: Vec<_> = found.iter().map(of_store).collect();
     Ok(checkup(&findings, now, 0))
+}
+
+/// `brings`: the program that brings a database to the newest schema.
+fn of_another_schema(name: impl std::fmt::Display, schema: u32, newest: u32, brings: &str) -> anyhow::Error {
+    let has = if schema == 0 { "has no schema of Punctual's".to_owned() } else { format!("has the schema {schema}") };
+    anyhow::anyhow!(
+        "PUN-453: {name} {has}, and this program checks {newest}; use the program of the version that wrote it, or let {brings} bring a copy to the newest \
+         schema"
+    )
 }
 
 fn of_database(url: &str, thorough: bool) -> anyhow::Result<Value> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let zones = Arc::new(Zones::load());
-        let store = MySqlStore::open(MySqlOptions::new(url, open::decode(&zones))).await?;
-        let now = SystemClock::new().now().wall;
+        let (schema, newest, store) = MySqlStore::open_to_check(MySqlOptions::new(url, open::decode(&zones))).await?;
+        let Some(store) = store else { return Err(of_another_schema("the database", schema, newest, "`punctual server`")) };
+        // What is in it was written by its clock.
+        let now = store.time().await?;
         let seen = Seen { own: None, is_served: false, trouble: None, thorough };
-        let (findings, tasks) = findings(&store, &zones, now, seen).await?;
+        let (findings, tasks) = findings(&store, zones, now, seen).await?;
         Ok(checkup(&findings, now, tasks))
     })
 }

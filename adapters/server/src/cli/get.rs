@@ -7,7 +7,8 @@ use super::ask::{Said, ask, when};
 use super::client::{ApiArgs, Client};
 use super::operator;
 use super::output::Output;
-use super::remote::{InstancesArgs, pretty, table, text, trigger};
+use super::remote::{InstancesArgs, paused, pretty, table, text, trigger};
+use super::status::worker_state;
 
 /// What.
 #[derive(clap::Args, Debug)]
@@ -144,14 +145,9 @@ impl NodesArgs {
         }
         let mut shown = table(["WORKER", "SLOTS", "HELD", "STATE", "VERSION", "HANDLERS", "TAGS"]);
         for worker in workers["workers"].as_array().into_iter().flatten() {
-            let state = match (worker["connected"].as_bool(), worker["draining"].as_bool()) {
-                (Some(true), Some(true)) => "draining",
-                (Some(true), _) => "connected",
-                _ => "not connected",
-            };
             let words = |list: &Value| list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ");
             let [id, slots, held, version] = ["id", "slots", "held", "version"].map(|field| text(&worker[field]));
-            shown.add_row([id, slots, held, state.to_owned(), version, words(&worker["handlers"]), words(&worker["tags"])]);
+            shown.add_row([id, slots, held, worker_state(worker).to_owned(), version, words(&worker["handlers"]), words(&worker["tags"])]);
         }
         Ok((shown.to_string(), Exit::Done))
     }
@@ -177,12 +173,7 @@ impl NodesArgs {
         }
         let mut shown = table(["PAUSED", "SINCE", "BY", "REASON"]);
         for pause in pauses["pauses"].as_array().into_iter().flatten() {
-            let what = match (pause["task"].as_str(), pause["group"].as_str()) {
-                (Some(_), _) => format!("task {}", text(&pause["task"])),
-                (None, Some(_)) => format!("group {}", text(&pause["group"])),
-                (None, None) => "everything".to_owned(),
-            };
-            shown.add_row([what, when(&pause["since"]), text(&pause["by"]), text(&pause["reason"])]);
+            shown.add_row([paused(pause), when(&pause["since"]), text(&pause["by"]), text(&pause["reason"])]);
         }
         Ok((shown.to_string(), Exit::Done))
     }

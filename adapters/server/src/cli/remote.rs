@@ -457,12 +457,13 @@ pub(super) fn paused_line(pause: &Value) -> String {
             reason(pause)
         );
     }
-    let what = match (pause["task"].as_str(), pause["group"].as_str()) {
-        (Some(_), _) => format!("task {}", text(&pause["task"])),
-        (None, Some(_)) => format!("group {}", text(&pause["group"])),
-        (None, None) => "everything".to_owned(),
-    };
-    format!("paused     {what}, since {} by {}{}", when(&pause["since"]), text(&pause["by"]), reason(pause))
+    format!("paused     {}, since {} by {}{}", paused(pause), when(&pause["since"]), text(&pause["by"]), reason(pause))
+}
+
+/// What a pause holds.
+pub(super) fn paused(pause: &Value) -> String {
+    let named = ["task", "group", "worker"].into_iter().find(|kind| pause[*kind].is_string());
+    named.map_or_else(|| "everything".to_owned(), |kind| format!("{kind} {}", text(&pause[kind])))
 }
 
 /// Why, behind a colon, where somebody said why.

@@ -192,6 +192,7 @@ impl ServerArgs {
             access,
             pulse,
             logs,
+            checkups: api::one_checkup(),
         };
         let serving_api = tokio::spawn(listener::serve(api_listener, tls, api::router(api)));
         say.line(format_args!(

@@ -45,15 +45,16 @@ impl StatusArgs {
         }
         let mut workers = table(["WORKER", "SLOTS", "HELD", "STATE", "VERSION", "HANDLERS", "TAGS"]);
         for worker in rows("workers") {
-            let is = |field: &str| worker[field].as_bool() == Some(true);
-            let state = match (is("connected"), is("drained"), is("draining")) {
-                (true, true, _) => "drained",
-                (true, false, true) => "draining",
-                (true, false, false) => "connected",
-                (false, ..) => "not connected",
-            };
             let [id, slots, held, version] = ["id", "slots", "held", "version"].map(|field| text(&worker[field]));
-            workers.add_row([id, slots, held, state.to_owned(), version, words(&worker["handlers"]), words(&worker["tags"])]);
+            workers.add_row([
+                id,
+                slots,
+                held,
+                worker_state(&worker).to_owned(),
+                version,
+                words(&worker["handlers"]),
+                words(&worker["tags"]),
+            ]);
         }
         shown += &format!("\n{replicas}\n\n{workers}\n");
         let mut waiting = table(["WAITING", "HANDLER", "TAGS", "NEEDS", "WHY"]);
@@ -108,4 +109,15 @@ impl StatusArgs {
 /// A list of texts, with blanks between them.
 fn words(list: &Value) -> String {
     list.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ")
+}
+
+/// How a worker is, in a word or two.
+pub(super) fn worker_state(worker: &Value) -> &'static str {
+    let is = |field: &str| worker[field].as_bool() == Some(true);
+    match (is("connected"), is("drained"), is("draining")) {
+        (true, true, _) => "drained",
+        (true, false, true) => "draining",
+        (true, false, false) => "connected",
+        (false, ..) => "not connected",
+    }
 }

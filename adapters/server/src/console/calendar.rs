@@ -6,8 +6,9 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use punctual_core::definition::Trigger;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Clock};
+use punctual_driver::ports::{Catalog, Clock, StoreError};
 use punctual_spec::spec::TaskSpec;
 
 use super::Console;
@@ -95,34 +96,12 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
     let now = console.api.clock.now().wall;
     let until = now.saturating_add(Millis::from_secs(u64::from(hours) * 3_600));
     let (known, mut is_partial, _) = tasks_until(&console.api, &viewer.identity, now, until, TASKS_MAX).await?;
-    let (mut looped, mut steady) = (0, Vec::new());
-    let mut all: Vec<(Timestamp, usize)> = Vec::new();
-    let mut tasks: Vec<(Arc<str>, String)> = Vec::new();
-    for ComingOf { task: view, definition, paused } in known {
-        let Some(spec) = TaskSpec::from_json(&view.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
-        // Once a minute is as much as can be told apart.
-        let most = hours as usize * 60;
-        let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
-        let ahead = times(&definition.trigger, Some(view.next_fire), behind).take_while(|at| *at < until);
-        let ahead: Vec<_> = ahead.take(most + 1).collect();
-        let Some(first) = ahead.first().copied() else { continue };
-        let trigger = fires::trigger_in_short(&spec, w);
-        if ahead.len() > most {
-            if steady.len() < STEADY_MAX {
-                let address = format!("/tasks/{}", segment(&view.name));
-                steady.push(Fire { at: Time(first), address, task: view.name, trigger });
-            }
-            continue;
-        }
-        if all.len() + ahead.len() > FIRES_MAX {
-            is_partial = true;
-            break;
-        }
-        looped += usize::from(definition.trigger.fixed_delay().is_some());
-        let task = tasks.len();
-        tasks.push((view.name, trigger));
-        all.extend(ahead.into_iter().map(|at| (at, task)));
-    }
+    let worked_out = tokio::task::spawn_blocking(move || work_out(known, now, until, hours, w)).await;
+    let Ok(WorkedOut { mut all, tasks, steady, looped, is_partial: is_cut }) = worked_out else {
+        let reason = "the fire times could not be worked out: see the log for a panic".to_owned();
+        return Err(StoreError::Other { database: "calendar".to_owned(), reason }.into());
+    };
+    is_partial |= is_cut;
     all.sort_unstable();
     let herds = herds(&all);
     let link = |task: usize| (tasks[task].0.clone(), format!("/tasks/{}", segment(&tasks[task].0)));
@@ -156,6 +135,56 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
         looped,
     };
     Ok(viewer.show(&page))
+}
+
+/// The fire times of tasks.
+#[derive(Default)]
+struct WorkedOut {
+    /// Each with the place of its task.
+    all: Vec<(Timestamp, usize)>,
+    tasks: Vec<(Arc<str>, String)>,
+    steady: Vec<Fire>,
+    looped: usize,
+    is_partial: bool,
+}
+
+/// Takes up to [`FIRES_MAX`] steps: not on a thread that others wait for.
+fn work_out(known: Vec<ComingOf>, now: Timestamp, until: Timestamp, hours: u32, w: &Words) -> WorkedOut {
+    let (mut done, mut steps) = (WorkedOut::default(), 0);
+    // Once a minute is as much as can be told apart.
+    let most = hours as usize * 60;
+    for ComingOf { task: view, definition, paused } in known {
+        let Some(spec) = TaskSpec::from_json(&view.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
+        if steps >= FIRES_MAX {
+            done.is_partial = true;
+            break;
+        }
+        // Of what is known to fire more often than that the first is enough.
+        let is_steady = matches!(definition.trigger, Trigger::FixedRate { interval } if interval.0 < MINUTE_MS.unsigned_abs());
+        let most = if is_steady { 0 } else { most };
+        let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
+        let ahead = times(&definition.trigger, Some(view.next_fire), behind).take_while(|at| *at < until);
+        let ahead: Vec<_> = ahead.take(most + 1).collect();
+        steps += ahead.len();
+        let Some(first) = ahead.first().copied() else { continue };
+        let trigger = fires::trigger_in_short(&spec, w);
+        if ahead.len() > most {
+            if done.steady.len() < STEADY_MAX {
+                let address = format!("/tasks/{}", segment(&view.name));
+                done.steady.push(Fire { at: Time(first), address, task: view.name, trigger });
+            }
+            continue;
+        }
+        if steps > FIRES_MAX {
+            done.is_partial = true;
+            break;
+        }
+        done.looped += usize::from(definition.trigger.fixed_delay().is_some());
+        let task = done.tasks.len();
+        done.tasks.push((view.name, trigger));
+        done.all.extend(ahead.into_iter().map(|at| (at, task)));
+    }
+    done
 }
 
 /// Minutes in which many more tasks fire than usual, the largest first.
@@ -200,6 +229,38 @@ fn slots(all: &[(Timestamp, usize)], herds: &[(Timestamp, Vec<usize>)], from: Ti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn known(count: usize, trigger: &str) -> Vec<ComingOf> {
+        let tasks: String = (0..count).map(|task| format!("  - {{name: t{task}, trigger: {trigger}, command: x}}\n")).collect();
+        let file = punctual_spec::file::read_text("t", &format!("tasks:\n{tasks}"), &punctual_spec::zones::Zones::load());
+        let tasks = file.unwrap_or_else(|problems| panic!("{problems}")).tasks.into_iter();
+        let coming = tasks.map(|task| ComingOf {
+            task: punctual_driver::ports::ComingTask {
+                name: task.spec.name.as_str().into(),
+                version: punctual_core::ids::Version(1),
+                document: task.spec.to_json().into(),
+                next_fire: Timestamp(1_000),
+            },
+            definition: (*task.definition).clone(),
+            paused: false,
+        });
+        coming.collect()
+    }
+
+    /// Also those of tasks that fire all the time, of which only the first is shown.
+    #[test]
+    fn no_more_fire_times_are_worked_out_than_are_said() {
+        let week = |known| work_out(known, Timestamp(0), Timestamp(7 * 24 * 60 * MINUTE_MS), 7 * 24, &crate::console::words::EN);
+        let done = week(known(19, "{cron: \"*/20 * * * * *\"}"));
+        assert_eq!((done.steady.len(), done.is_partial), (19, false));
+        let done = week(known(40, "{cron: \"*/20 * * * * *\"}"));
+        assert_eq!((done.steady.len(), done.is_partial), (20, true));
+        // An interval says so by itself.
+        let done = week(known(100, "{fixed_rate: 30s}"));
+        assert_eq!((done.steady.len(), done.all.len(), done.is_partial), (STEADY_MAX, 0, false));
+        let done = week(known(2, "{fixed_rate: 1m}"));
+        assert_eq!((done.steady.len(), done.tasks.len(), done.is_partial), (0, 2, false));
+    }
 
     #[test]
     fn a_minute_with_many_more_tasks_than_usual_is_a_herd() {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use punctual_core::ids::{Epoch, PartitionId, ReplicaId, TaskId, Version, WorkerId};
 use punctual_core::routing::{Needs, Nobody, Understanding, WorkerTraits, WorkerVersion};
 use punctual_core::scheduler::{BreakerView, WaitingView, WorkerView};
-use punctual_driver::ports::{Actor, PauseTarget};
+use punctual_driver::ports::Actor;
 use punctual_spec::file::read_text;
 use punctual_spec::zones::Zones;
 
@@ -144,8 +144,8 @@ fn each_thing_that_is_wrong_is_named() {
         }),
         ("task_unreadable", Wrong, "a: why", |world| world.tasks[0].definition = Err("why".to_owned())),
         ("cursor_missing", Wrong, "a: due at 2026-11-29T17:01:00Z", |world| world.tasks[0].view.next_fire = None),
-        ("cursor_ahead", Wrong, "a: at 2026-11-29T17:02:00Z, due at 2026-11-29T17:01:00Z", |world| {
-            world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 + 120_000));
+        ("cursor_ahead", Wrong, "a: at 2026-11-29T19:00:00Z, due at 2026-11-29T17:01:00Z", |world| {
+            world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 + 7_200_000));
         }),
         ("cursor_behind", Wrong, "a: due at 2026-11-29T16:54:00Z", |world| {
             world.tasks[0].view.next_fire = Some(Timestamp(NOW.0 - 360_000))
@@ -176,6 +176,8 @@ fn what_is_meant_so_is_nothing_wrong() {
         // The first fire time that is left out, which is passed by with the last.
         task("trigger: {cron: \"* * * * *\", blackouts: [{from: \"10:00\", to: \"23:00\"}]}, command: x", Some(-3_600_000)),
         task("trigger: {fixed_rate: 1h}, command: x", Some(3_600_000)),
+        // It has fired since the time was read.
+        task(MINUTELY, Some(120_000)),
     ];
     let mut held = task(MINUTELY, Some(-3_600_000));
     held.is_paused = true;
@@ -184,6 +186,32 @@ fn what_is_meant_so_is_nothing_wrong() {
     world.pauses = vec![PauseView { target: PauseTarget::Task("a".into()), since: NOW, actor: Actor::default() }];
     let found = world.found();
     assert_eq!((found.len(), found[0].check, found[0].severity), (1, "paused", Severity::Warning));
+    world.pauses[0].target = PauseTarget::Worker("w1".into());
+    let found = world.found();
+    assert_eq!((found.len(), found[0].check, &*found[0].examples), (1, "worker_drained", &["w1".to_owned()][..]));
+    assert!(found[0].fix.contains("undrain"), "{found:?}");
+}
+
+/// Where nobody serves, replicas and workers are no matter, and clocks are.
+#[test]
+fn the_clock_is_looked_at_also_where_nobody_serves() {
+    let in_progress = FxHashMap::default();
+    let facts = |machine_now| Facts {
+        now: NOW,
+        machine_now,
+        replicas: &[],
+        partitions: &[],
+        own: None,
+        is_served: false,
+        trouble: None,
+        tasks: &[],
+        in_progress: &in_progress,
+        pauses: &[],
+        inconsistencies: &[],
+    };
+    assert_eq!(examine(&facts(NOW)), []);
+    let found = examine(&facts(Timestamp(NOW.0 + 300_000)));
+    assert_eq!((found.len(), found[0].check), (1, "clock"));
 }
 
 #[test]

@@ -360,6 +360,12 @@ fn what_cannot_work_is_refused_with_what_to_do() {
         assert!(told.contains(what), "{what}: {told}");
         assert!(!told.contains("wrong@") && !told.contains("private"), "the password is shown: {told}");
     }
+    // A database of nobody's is not laid out by a look at it.
+    let empty = cluster.database.create("empty").unwrap();
+    let looked = crate::support::run(&mut cluster.command(&["doctor", "--store", &empty]));
+    assert_eq!((looked.code, looked.stderr.starts_with("PUN-453: the database has no schema")), (Some(2), true), "{}", looked.stderr);
+    let tables = cluster.database.run("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'empty';").unwrap();
+    assert_eq!(tables, "0\n");
     cluster.database.run("SET GLOBAL read_only = 1;").unwrap();
     // Who may do everything may write all the same; the server says what it is.
     let told = refused(&cluster, &url, &[]);

@@ -81,6 +81,10 @@ fn a_drained_worker_is_given_nothing_over_a_restart() {
     assert_eq!(dev.cli(&["drain", &worker]).stdout.trim(), format!("{worker} was drained before"));
     let status = dev.cli(&["status"]).stdout;
     assert!(status.contains(&format!("drained    {worker}, since ")) && status.contains(": a new disk"), "{status}");
+    let listed = dev.cli(&["get", "pauses"]).stdout;
+    assert!(listed.contains(&format!("worker {worker}")) && !listed.contains("everything"), "{listed}");
+    let workers = dev.cli(&["get", "workers"]).stdout;
+    assert!(workers.contains("drained"), "{workers}");
     let unknown = dev.cli(&["drain", "nobody"]);
     assert_eq!(unknown.code, Some(1));
     assert!(unknown.stderr.starts_with("PUN-470: no worker"), "{}", unknown.stderr);

@@ -19,7 +19,20 @@ pub(crate) fn locks() -> String {
     TABLES.map(|table| format!("kept_{table} WRITE")).join(", ")
 }
 
-/// Makes the tables of copies. Those that are there, because somebody died, stay as they are.
+/// Puts back what somebody left in the tables of copies, and takes those away: a newer schema may have other columns.
+pub(crate) async fn recover(session: &mut Session) -> Result<(), Failure> {
+    let names = TABLES.map(|table| format!("'kept_{table}'")).join(", ");
+    let sql = format!("SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ({names}) LIMIT 1");
+    if session.rows(sql).await?.is_empty() {
+        return Ok(());
+    }
+    // Some may be gone already.
+    make_tables(session).await?;
+    put_back(session).await?;
+    drop_tables(session).await
+}
+
+/// Makes the tables of copies that are not there.
 pub(crate) async fn make_tables(session: &mut Session) -> Result<(), Failure> {
     for table in TABLES {
         session.run_long(format!("CREATE TABLE IF NOT EXISTS kept_{table} LIKE {table}")).await?;
@@ -62,6 +75,18 @@ pub(crate) async fn copy(session: &mut Session, month: &str, of: &[&str], tasks:
             session.run_long(sql).await?;
         }
     }
+    copy_others(session, month, of).await
+}
+
+/// Copies what belongs to the firings that are older than `end` and still there, though the month's own are gone: those that were kept, and what
+/// fired since then for a time so old.
+pub(crate) async fn copy_half(session: &mut Session, month: &str, of: &[&str], end: i64) -> Result<(), Failure> {
+    session.run_long(format!("INSERT IGNORE INTO kept_instances SELECT * FROM instances WHERE fire_time < {end}")).await?;
+    copy_others(session, month, of).await
+}
+
+/// Copies what the other tables have in the month of the copied instances.
+async fn copy_others(session: &mut Session, month: &str, of: &[&str]) -> Result<(), Failure> {
     let firing = |table: &str, columns: &[&str]| {
         let same = columns.iter().map(|column| format!("{table}.{column} = kept_instances.{column}"));
         same.collect::<Vec<_>>().join(" AND ")
@@ -100,7 +125,7 @@ pub(crate) async fn put_back(session: &mut Session) -> Result<(), Failure> {
     session.run("COMMIT".to_owned()).await.map(drop)
 }
 
-/// Takes the tables of copies away again. They are empty.
+/// Takes the tables of copies away again. They are empty: what was in them is back.
 pub(crate) async fn drop_tables(session: &mut Session) -> Result<(), Failure> {
     session.run_long(format!("DROP TABLE IF EXISTS {}", TABLES.map(|table| format!("kept_{table}")).join(", "))).await
 }

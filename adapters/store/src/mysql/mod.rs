@@ -205,8 +205,41 @@ impl MySqlStore {
     pub async fn open(options: MySqlOptions) -> Result<Self, StoreError> {
         let (database, connect) = parse(&options.url)?;
         let partitions = migrated(&database, &connect, options.partitions).await?;
-        let connections = |most, isolation| Connections::new(&database, &connect, most, isolation);
-        let store = MySqlStore {
+        let store = MySqlStore::with(options, &database, &connect, partitions);
+        #[cfg(feature = "conformance")]
+        if !store.guards.unique_firing {
+            let mut session = store.writes.session().await?;
+            let sql = "ALTER TABLE instances DROP PRIMARY KEY, ADD PRIMARY KEY (fire_time, task, ordinal, run, id)";
+            let dropped = session.run(sql.to_owned()).await.map(drop);
+            session.done(dropped)?;
+        }
+        store.make_months().await?;
+        Ok(store)
+    }
+
+    /// Opens the database as it is, to look at it: its schema, the newest one, and the store if they are the same.
+    ///
+    /// # Errors
+    ///
+    /// As of [`MySqlStore::migrate`], but for the schema.
+    pub async fn open_to_check(options: MySqlOptions) -> Result<(u32, u32, Option<Self>), StoreError> {
+        let (database, connect) = parse(&options.url)?;
+        let mut connection = session::connect(&database, &connect).await?;
+        let read = async {
+            let found = schema::found(&mut connection).await?;
+            let partitions = if found == schema::NEWEST { schema::partitions_of(&mut connection).await? } else { 0 };
+            Ok((found, partitions))
+        };
+        let read = read.await;
+        close(connection).await;
+        let (found, partitions) = read.map_err(|failure| database.error(failure))?;
+        let store = (found == schema::NEWEST).then(|| MySqlStore::with(options, &database, &connect, partitions));
+        Ok((found, schema::NEWEST, store))
+    }
+
+    fn with(options: MySqlOptions, database: &Database, connect: &MySqlConnectOptions, partitions: u16) -> Self {
+        let connections = |most, isolation| Connections::new(database, connect, most, isolation);
+        MySqlStore {
             partitions,
             address: options.address.map(Arc::from),
             guards: options.guards,
@@ -223,16 +256,18 @@ impl MySqlStore {
                 callers_clock: options.callers_clock,
             },
             database: database.clone(),
-        };
-        #[cfg(feature = "conformance")]
-        if !store.guards.unique_firing {
-            let mut session = store.writes.session().await?;
-            let sql = "ALTER TABLE instances DROP PRIMARY KEY, ADD PRIMARY KEY (fire_time, task, ordinal, run, id)";
-            let dropped = session.run(sql.to_owned()).await.map(drop);
-            session.done(dropped)?;
         }
-        store.make_months().await?;
-        Ok(store)
+    }
+
+    /// What the time is, by the database's clock, which counts.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub async fn time(&self) -> Result<Timestamp, StoreError> {
+        let mut session = self.reads.session().await?;
+        let read = months::database_ms(&mut session, NOW).await;
+        session.done(read.map(Timestamp))
     }
 
     /// Makes the parts of the history for the coming months that are not there yet; answers with how many it made. [`MySqlStore::open`] does so;
@@ -652,7 +687,9 @@ impl Catalog for MySqlStore {
     async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
         let mut session = self.reads.begin_snapshot().await?;
         let found = checkup::inconsistencies(&mut session, now, thorough).await;
-        session.leave(found).await
+        // Its limits in time go with the connection.
+        drop(session);
+        found.map_err(|failure| self.database.error(failure))
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

@@ -134,20 +134,17 @@ async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mu
             old.entry(month).or_default().push(table);
         }
     }
+    // Whoever died, or was refused something, may have left copies: also where no month is old.
+    kept::recover(session).await?;
     if old.is_empty() {
         return Ok(());
     }
     kept::make_tables(session).await?;
     for (month, of) in old {
-        // Where the instances of the month are gone, somebody died behind that, and what is to be kept of it is in the tables of copies.
+        // Where the instances of the month are gone, somebody died behind that, and what was to be kept of it is back.
         let is_whole = of.contains(&"instances");
         let end = Month(month.0 + 1).begins_ms();
-        let mut last = Vec::new();
-        if is_whole {
-            // What was kept of an older one lies in this month, once it is back.
-            kept::put_back(session).await?;
-            last = kept::tasks(session, &month.name(), end).await?;
-        }
+        let last = if is_whole { kept::tasks(session, &month.name(), end).await? } else { Vec::new() };
         // Under table locks nothing comes into the month between the look and the drop.
         let tables = TABLES.map(|table| format!("{table} WRITE")).join(", ");
         let others = format!("live WRITE, dead_letters WRITE, counts WRITE, meta WRITE, {}", kept::locks());
@@ -163,6 +160,8 @@ async fn drop_from(session: &mut Session, keep: u32, now_sql: &str, dropped: &mu
             kept::copy(session, &month.name(), &of, &last).await?;
             count_off(session, month).await?;
             session.run_long(format!("ALTER TABLE instances DROP PARTITION {}", month.name())).await?;
+        } else {
+            kept::copy_half(session, &month.name(), &of, end).await?;
         }
         // From here on what was counted off is off for good.
         session.run(format!("DELETE FROM meta WHERE name LIKE '{}%'", note(month))).await?;
@@ -211,7 +210,7 @@ async fn count_off(session: &mut Session, month: Month) -> Result<(), Failure> {
     session.run("COMMIT".to_owned()).await.map(drop)
 }
 
-async fn database_ms(session: &mut Session, now_sql: &str) -> Result<i64, Failure> {
+pub(crate) async fn database_ms(session: &mut Session, now_sql: &str) -> Result<i64, Failure> {
     let rows = session.rows(format!("SELECT CAST({now_sql} AS SIGNED)")).await?;
     Ok(rows.first().ok_or(Failure::Sql(sqlx::Error::RowNotFound))?.try_get(0)?)
 }

@@ -411,11 +411,25 @@ async fn locked(database: &Database, connection: &mut MySqlConnection, partition
     apply(connection, found, partitions).await.map_err(|failure| database.error(failure))
 }
 
-/// The schema that the database has; 0: none.
+/// The schema that the database has, which is left as it is; 0: none.
+pub(crate) async fn found(connection: &mut MySqlConnection) -> Result<u32, Failure> {
+    let sql = "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.tables
+         WHERE table_schema = DATABASE() AND table_name = 'schema_version'";
+    match number(connection, sql.to_owned()).await? {
+        Some(1) => newest_applied(connection).await,
+        _ => Ok(0),
+    }
+}
+
+/// The schema that the database has, which may be made ready for one; 0: none.
 async fn version(connection: &mut MySqlConnection) -> Result<u32, Failure> {
     let table =
         "CREATE TABLE IF NOT EXISTS schema_version (version INT UNSIGNED NOT NULL PRIMARY KEY, applied_at BIGINT NOT NULL) ENGINE = InnoDB";
     run(connection, table.to_owned()).await?;
+    newest_applied(connection).await
+}
+
+async fn newest_applied(connection: &mut MySqlConnection) -> Result<u32, Failure> {
     let found = number(connection, "SELECT CAST(MAX(version) AS SIGNED) FROM schema_version".to_owned()).await?;
     Ok(u32::try_from(found.unwrap_or(0)).unwrap_or(u32::MAX))
 }
@@ -437,6 +451,11 @@ async fn apply(connection: &mut MySqlConnection, found: u32, partitions: u16) ->
         }
         run(connection, format!("INSERT INTO schema_version (version, applied_at) VALUES ({version}, {now})")).await?;
     }
+    partitions_of(connection).await
+}
+
+/// How many partitions the database was laid out for.
+pub(crate) async fn partitions_of(connection: &mut MySqlConnection) -> Result<u16, Failure> {
     let laid_out = number(connection, "SELECT value FROM meta WHERE name = 'partitions'".to_owned()).await?;
     let laid_out = laid_out.and_then(|partitions| u16::try_from(partitions).ok());
     laid_out.ok_or(Failure::Malformed(crate::codec::Malformed("the number of partitions is not there")))

@@ -22,6 +22,8 @@ use crate::mysql::schema;
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one that changes tables may take.
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);
+/// So much earlier than whoever waits for it the server gives up what reads.
+const READ_LIMIT_SLACK: Duration = Duration::from_secs(1);
 /// How long it may take until a connection is there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a statement waits for a lock that another transaction has; shorter than [`STATEMENT_TIMEOUT`], so that the server answers.
@@ -273,6 +275,19 @@ impl Session {
         Ok(timeout(LONG_TIMEOUT, ran).await.map_err(|_| Failure::Timeout)??)
     }
 
+    /// Has the server itself give up what reads for longer than [`Session::rows`] waits, or [`Session::rows_long`] where it `is_long`: it would go on
+    /// for nobody. It holds until the connection is closed.
+    pub(crate) async fn limit_reads(&mut self, is_long: bool) -> Result<(), Failure> {
+        let most = (if is_long { LONG_TIMEOUT } else { STATEMENT_TIMEOUT }).saturating_sub(READ_LIMIT_SLACK);
+        // Each server has its own name for it, and takes the other's for a comment.
+        let sql = format!(
+            "SET SESSION /*!50708 max_execution_time = {} */ /*M!100101 max_statement_time = {} */",
+            most.as_millis(),
+            most.as_secs()
+        );
+        self.run(sql).await.map(drop)
+    }
+
     /// Gives the connection back: nothing is open on it.
     pub(crate) fn give_back(mut self) {
         self.connection.take();
@@ -358,7 +373,23 @@ impl Drop for Session {
 
 #[cfg(test)]
 mod tests {
-    use super::is_new_enough;
+    use super::*;
+
+    #[test]
+    fn the_server_gives_up_what_reads_for_too_long() {
+        let server = punctual_testbed::MariaDb::start().expect("a server");
+        let url = server.create("reads").expect("a database");
+        let (database, options) = crate::mysql::parse(&url).expect("an address");
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
+            let connections = Connections::new(&database, &options, 1, Isolation::Snapshot);
+            let mut session = connections.begin_snapshot().await.expect("a session");
+            for (is_long, secs) in [(false, 4), (true, 599)] {
+                session.limit_reads(is_long).await.expect("a setting");
+                let rows = session.rows("SELECT CAST(@@max_statement_time AS SIGNED)".to_owned()).await.expect("a setting");
+                assert_eq!(rows[0].try_get::<i64, _>(0).expect("a number"), secs);
+            }
+        });
+    }
 
     #[test]
     fn old_servers_are_told_from_new_ones() {

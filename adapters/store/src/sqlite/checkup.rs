@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use punctual_core::ids::{InstanceId, TaskId};
-use punctual_core::instance::InstanceRow;
+use punctual_core::instance::Transition;
 use punctual_core::time::Timestamp;
 use punctual_driver::checkup::{COUNTED_TODAY_MAX, Check, EXAMPLES_MAX, Inconsistency, OVERDUE_MS};
 use punctual_driver::ports::StoreError;
@@ -11,9 +11,10 @@ use punctual_driver::reading::TaskDay;
 use rusqlite::{Connection, OpenFlags, params};
 use rustc_hash::FxHashMap;
 
-use crate::checkup::{Dialect, Of, Statement, of_both};
-use crate::sqlite::error::Database;
-use crate::sqlite::rows::{self, instance_columns};
+use crate::checkup::{Dialect, NOT_PAUSED, Of, Statement, of_both};
+use crate::codec;
+use crate::sqlite::error::{Database, malformed};
+use crate::sqlite::rows;
 
 const DIALECT: Dialect = Dialect { text: "TEXT", made_at: "at", first: "first", last: "last", count: "count" };
 const DAY_MS: i64 = 86_400_000;
@@ -21,9 +22,9 @@ const DAY_MS: i64 = 86_400_000;
 
 fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
     let old = now.0 - OVERDUE_MS;
-    let mut statements = of_both(&DIALECT, old);
-    let states = if is_thorough { "" } else { "WHERE state < 10" };
-    let all = if is_thorough { " UNION ALL SELECT state, -COUNT(*) FROM instances WHERE state >= 10 GROUP BY state" } else { "" };
+    let mut statements = of_both(&DIALECT, old, is_thorough);
+    let states = if is_thorough { "" } else { "WHERE state < 5" };
+    let all = if is_thorough { " UNION ALL SELECT state, -COUNT(*) FROM instances WHERE state >= 5 GROUP BY state" } else { "" };
     statements.extend([
         (
             Check::InstanceWithoutTask,
@@ -46,21 +47,11 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
                 .to_owned(),
         ),
         (
-            Check::DeadLetters,
-            Of::Instance,
-            "SELECT CAST(d.id AS TEXT) FROM instances d WHERE d.state >= 5 AND d.state < 10 AND d.state = 5 AND d.part = 0 AND d.settled <> (
-                 EXISTS (SELECT 1 FROM instances n WHERE n.fire_time = d.fire_time AND n.task = d.task AND n.ordinal = d.ordinal
-                         AND n.run > d.run AND n.part = 0)
-                 OR EXISTS (SELECT 1 FROM audit a WHERE a.instance = d.id AND a.action IN (7, 10)))"
-                .to_owned(),
-        ),
-        (
             Check::Counts,
             Of::Name,
             format!(
                 "SELECT CAST(state AS TEXT) FROM (SELECT state, count AS n FROM counts {states}
-                 UNION ALL SELECT state, -COUNT(*) FROM instances WHERE state < 5 GROUP BY state
-                 UNION ALL SELECT state, -COUNT(*) FROM instances WHERE state >= 5 AND state < 10 GROUP BY state{all})
+                 UNION ALL SELECT state, -COUNT(*) FROM instances WHERE state < 5 GROUP BY state{all})
                  GROUP BY state HAVING SUM(n) <> 0"
             ),
         ),
@@ -77,11 +68,20 @@ fn statements(now: Timestamp, is_thorough: bool) -> Vec<Statement> {
             Of::Instance,
             format!(
                 "SELECT CAST(i.id AS TEXT) FROM instances i WHERE i.state < 5 AND i.state IN (0, 4) AND i.due_at < {old}
-                 AND NOT EXISTS (SELECT 1 FROM pauses)"
+                 AND {NOT_PAUSED}"
             ),
         ),
     ]);
     if is_thorough {
+        statements.push((
+            Check::DeadLetters,
+            Of::Instance,
+            "SELECT CAST(d.id AS TEXT) FROM instances d WHERE d.state >= 5 AND d.state < 10 AND d.state = 5 AND d.part = 0 AND d.settled <> (
+                 EXISTS (SELECT 1 FROM instances n WHERE n.fire_time = d.fire_time AND n.task = d.task AND n.ordinal = d.ordinal
+                         AND n.run > d.run AND n.part = 0)
+                 OR EXISTS (SELECT 1 FROM audit a WHERE a.instance = d.id AND a.action IN (7, 10)))"
+                .to_owned(),
+        ));
         let sql = "SELECT CAST(o.instance AS TEXT) FROM outputs o WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = o.instance)";
         statements.push((Check::Output, Of::Instance, sql.to_owned()));
         let sql = format!(
@@ -118,13 +118,14 @@ pub(crate) fn inconsistencies(connection: &Connection, now: Timestamp, is_thorou
             found.push(Inconsistency { check, examples, has_more });
         }
     }
-    let mut today = transaction.prepare(concat!(
-        "SELECT ",
-        instance_columns!(),
-        " FROM instances i WHERE i.fire_time >= ?1 AND i.part = 0 AND i.state >= 5 ORDER BY i.fire_time LIMIT ?2"
-    ))?;
-    let ended = today.query_map(params![TaskDay::of(now) * DAY_MS, COUNTED_TODAY_MAX as i64], rows::instance)?;
-    let counted = counted_today(ended.collect::<Result<Vec<_>, _>>()?.iter(), now);
+    let mut today = transaction.prepare(
+        "SELECT i.task, i.transitions FROM instances i WHERE i.fire_time >= ?1 AND i.part = 0 AND i.state >= 5 ORDER BY i.fire_time LIMIT ?2",
+    )?;
+    let ended = today.query_map(params![TaskDay::of(now) * DAY_MS, COUNTED_TODAY_MAX as i64], |row| {
+        let transitions = codec::transitions(row.get_ref(1)?.as_blob()?).map_err(|what| malformed(1, what))?;
+        Ok((TaskId(rows::unsigned(row, 0)?), transitions))
+    })?;
+    let counted = counted_today(&ended.collect::<Result<Vec<_>, _>>()?, now);
     let mut days = transaction.prepare("SELECT succeeded + failed + stopped FROM task_days WHERE task = ?1 AND day = ?2")?;
     let mut examples = Vec::new();
     for (task, count) in counted {
@@ -138,11 +139,13 @@ pub(crate) fn inconsistencies(connection: &Connection, now: Timestamp, is_thorou
 }
 
 /// How many firings of each task have ended today, of those that are handed over.
-pub(crate) fn counted_today<'a>(ended: impl Iterator<Item = &'a InstanceRow>, now: Timestamp) -> Vec<(TaskId, i64)> {
+pub(crate) fn counted_today(ended: &[(TaskId, Vec<Transition>)], now: Timestamp) -> Vec<(TaskId, i64)> {
     let today = TaskDay::of(now);
     let mut counted: FxHashMap<TaskId, i64> = FxHashMap::default();
-    for row in ended.filter(|row| row.ended_at().is_some_and(|at| TaskDay::of(at) == today)) {
-        *counted.entry(row.task).or_default() += 1;
+    for (task, transitions) in ended {
+        if transitions.last().is_some_and(|last| last.to.is_terminal() && TaskDay::of(last.at) == today) {
+            *counted.entry(*task).or_default() += 1;
+        }
     }
     let mut counted: Vec<_> = counted.into_iter().collect();
     counted.sort_unstable();
@@ -170,4 +173,20 @@ pub(crate) fn of_file(path: &Path, now: Timestamp, newest: u32) -> Result<(u32, 
         return Ok((schema, Vec::new()));
     }
     Ok((schema, inconsistencies(&connection, now, true).map_err(|error| database.error(error))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_thorough_reads_no_history() {
+        let tables = ["occurrences", "outputs", "instances d"];
+        let reads = |is_thorough| {
+            let statements = statements(Timestamp(0), is_thorough);
+            statements.iter().filter(|(_, _, sql)| tables.iter().any(|table| sql.contains(&format!("FROM {table}")))).count()
+        };
+        assert_eq!(reads(false), 0);
+        assert!(reads(true) >= 3);
+    }
 }

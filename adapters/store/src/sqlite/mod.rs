@@ -128,6 +128,7 @@ pub struct SqliteStore {
     // Threads end in this order, and the lock is given up after them all.
     owner: Threads,
     history: Threads,
+    checkups: Threads,
     writer: Threads,
     _lock: ProcessLock,
 }
@@ -174,10 +175,12 @@ impl SqliteStore {
         let copier = connection(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let owner = vec![connection(OpenFlags::SQLITE_OPEN_READ_ONLY)?];
         let history = (0..HISTORY_CONNECTIONS).map(|_| connection(OpenFlags::SQLITE_OPEN_READ_ONLY)).collect::<Result<_, _>>()?;
+        let checkups = vec![connection(OpenFlags::SQLITE_OPEN_READ_ONLY)?];
         let started = |threads: std::io::Result<Threads>| threads.map_err(|error| database.other(&error.to_string()));
         Ok(SqliteStore {
             owner: started(Threads::start("store-owner", owner))?,
             history: started(Threads::start("store-history", history))?,
+            checkups: started(Threads::start("store-checkup", checkups))?,
             writer: started(Threads::start_writer(writer, copier))?,
             database,
             partitions,
@@ -536,7 +539,8 @@ impl Catalog for SqliteStore {
     }
 
     async fn inconsistencies(&self, now: Timestamp, thorough: bool) -> Result<Vec<Inconsistency>, StoreError> {
-        self.read(move |connection| checkup::inconsistencies(connection, now, thorough)).await
+        // On a thread of its own: it may take minutes, also for nobody, and sessions and bearers are looked up on those of history.
+        self.on(&self.checkups, move |connection| checkup::inconsistencies(connection, now, thorough)).await
     }
 
     async fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {

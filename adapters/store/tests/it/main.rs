@@ -1,5 +1,6 @@
 //! The stores: the suite that every store runs, what only a file can suffer, and, in `mysql`, what only a server can.
 
+mod checkup;
 mod crash;
 mod file;
 mod guards;

@@ -168,6 +168,11 @@ fn what_is_kept_survives_whoever_drops_the_month() {
                 sql += &format!("ALTER TABLE {table} DROP PARTITION m200001;");
             }
             server().run(&sql).expect("half a drop");
+            if gone == ["all"] {
+                // No other month has to be old for it.
+                assert_eq!(old.store.drop_months(10_000).await.expect("dropped"), Vec::<String>::new());
+                assert!(old.is_there(&last).await);
+            }
             let dropped = old.store.drop_months(2).await.expect("dropped");
             assert_eq!(dropped.len(), if gone == ["all"] { 2 } else { 3 }, "{dropped:?}");
             assert_eq!((old.is_there(&last).await, old.is_there(&busy).await), (true, false), "{gone:?}");
@@ -176,4 +181,50 @@ fn what_is_kept_survives_whoever_drops_the_month() {
             assert_eq!(old.store.counts().await.expect("counts"), [(State::Failed, 1), (State::Succeeded, 1)], "{gone:?}");
         });
     }
+}
+
+/// Somebody has died when the month was half gone, and then something fires for a time in it.
+#[test]
+fn what_is_kept_survives_what_fires_late_for_the_month() {
+    block_on(async {
+        let mut old = Old::new(&["idle", "busy"]).await;
+        let last = old.ended(0, JANUARY, State::Failed, |_| {}).await;
+        old.ended(1, START.0, State::Succeeded, |_| {}).await;
+        let mut sql = format!("USE {};", old.name);
+        for table in ["instances", "troubled", "submission_keys", "submissions", "outputs"] {
+            sql += &format!("CREATE TABLE kept_{table} LIKE {table};");
+        }
+        sql += "INSERT INTO kept_instances SELECT * FROM instances WHERE fire_time < 949363200000;
+                INSERT INTO kept_troubled SELECT * FROM troubled; INSERT INTO kept_outputs SELECT * FROM outputs WHERE fire_time < 949363200000;
+                ALTER TABLE instances DROP PARTITION m200001; ALTER TABLE troubled DROP PARTITION m200001;";
+        server().run(&sql).expect("half a drop");
+        let (task, partition) = old.tasks[1];
+        let late = old.owner.dispatched(partition, task, Timestamp(JANUARY + 1));
+        let mut batch = old.owner.batch();
+        batch.inserts.push(late.clone());
+        commit(&old.store, batch).await;
+        assert_eq!(old.store.drop_months(2).await.expect("dropped"), Vec::<String>::new(), "one of January is alive");
+        assert!(old.is_there(&last).await);
+        let mut batch = old.owner.batch();
+        batch.updates.push(ended(&late, State::Succeeded, START));
+        commit(&old.store, batch).await;
+        assert_eq!(old.store.drop_months(2).await.expect("dropped"), ["m200001", "m200002", "m200003"]);
+        assert!(old.is_there(&last).await);
+        let failed = InstanceFilter { state: Some(State::Failed), ..InstanceFilter::default() };
+        assert_eq!(old.with(failed).await, [last.id]);
+        assert_eq!(old.store.counts().await.expect("counts"), [(State::Failed, 1), (State::Succeeded, 1)]);
+    });
+}
+
+/// Copies that were left behind have the columns of an older schema.
+#[test]
+fn tables_of_copies_that_were_left_behind_are_made_anew() {
+    block_on(async {
+        let mut old = Old::new(&["idle"]).await;
+        let last = old.ended(0, JANUARY, State::Succeeded, |_| {}).await;
+        let sql = format!("USE {}; CREATE TABLE kept_instances LIKE instances; ALTER TABLE kept_instances DROP COLUMN worker;", old.name);
+        server().run(&sql).expect("an old table");
+        assert_eq!(old.store.drop_months(2).await.expect("dropped"), ["m200001", "m200002", "m200003"]);
+        assert!(old.is_there(&last).await);
+    });
 }

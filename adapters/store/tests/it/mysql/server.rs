@@ -178,3 +178,30 @@ fn months_are_made_ahead_and_dropped_whole_unless_something_in_them_lives() {
         assert!(store.instance(today.id).await.expect("an answer").is_some());
     });
 }
+
+/// A look at a database neither lays tables out nor brings them up to date.
+#[test]
+fn a_checkup_leaves_the_schema_as_it_is() {
+    block_on(async {
+        let url = database();
+        let name = url.rsplit('/').next().expect("a name");
+        let tables =
+            || server().run(&format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{name}';")).expect("a count");
+        let (found, newest, store) = MySqlStore::open_to_check(options(&url)).await.expect("an answer");
+        assert_eq!((found, store.is_none(), &*tables()), (0, true, "0\n"));
+        MySqlStore::migrate(&url, 8).await.expect("a schema");
+        let before = tables();
+        server().run(&format!("DELETE FROM {name}.schema_version WHERE version = {newest};")).expect("an older schema");
+        let (found, _, store) = MySqlStore::open_to_check(options(&url)).await.expect("an answer");
+        assert_eq!((found, store.is_none(), tables()), (newest - 1, true, before));
+        MySqlStore::migrate(&url, 8).await.expect("a schema");
+        let (found, _, store) = MySqlStore::open_to_check(options(&url)).await.expect("an answer");
+        let store = store.expect("the newest schema is looked at");
+        assert_eq!((found, store.partitions()), (newest, 8));
+        let wall = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as i64;
+        assert!((store.time().await.expect("a time").0 - wall).abs() < 60_000);
+        for thorough in [false, true] {
+            assert_eq!(store.inconsistencies(START, thorough).await.expect("an answer"), []);
+        }
+    });
+}
