@@ -544,12 +544,14 @@ fn what_a_task_that_is_not_seen_has_caused_does_not_name_it() {
         "
 tasks:
   - {name: bill, group: billing, trigger: manual, command: 'true'}
-  - {name: mail, group: mailing, trigger: manual, after: bill, command: 'true'}
+  - {name: mail, group: mailing, trigger: manual, after: bill, retry: {max_attempts: 2, first: 20ms, cap: 20ms}, command: 'false'}
 ",
     );
     let (dev, root) = with_root(&folder);
-    add(&dev, &root.headers(), "ann", json!([{ "role": "viewer", "group": "mailing" }]));
+    add(&dev, &root.headers(), "ann", json!([{ "role": "operator", "group": "mailing" }]));
     let ann = Session::begin(&dev, "ann", &[]);
+    let mut heard = crate::api::Listening::with(dev.address(), "?kinds=instance", &ann.headers()).unwrap();
+    heard.until(|event| event.kind == "scope");
     assert_eq!(call(&dev, "POST", "/api/v1/tasks/bill/trigger", &root.headers(), &json!({})).status, 202);
     let get = |session: &Session, path: &str| call(&dev, "GET", path, &session.headers(), &Value::Null);
     let listed = eventually("it fires after", || {
@@ -558,10 +560,25 @@ tasks:
     });
     let seen = get(&root, &format!("/api/v1/instances/{listed}")).json();
     assert!(seen["caused_by"].is_string() && seen["transitions"].to_string().contains("bill"), "{seen:#}");
-    for path in [format!("/api/v1/instances/{listed}"), "/api/v1/instances?task=mail".to_owned(), format!("/instances/{listed}")] {
-        let answer = get(&ann, &path);
-        assert_eq!(answer.status, 200, "{path}");
-        assert!(!answer.body.contains("bill") && !answer.body.contains(seen["caused_by"].as_str().unwrap()), "{path}: {}", answer.body);
+    let cause = seen["caused_by"].as_str().unwrap();
+    let hides = |what: &str, answer: &Answer, expected: u16| {
+        assert_eq!(answer.status, expected, "{what}: {}", answer.body);
+        assert!(!answer.body.contains("bill") && !answer.body.contains(cause), "{what}: {}", answer.body);
+    };
+    let of = format!("/api/v1/instances/{listed}");
+    let paths = [of.clone(), format!("{of}/explain"), "/api/v1/instances?task=mail".to_owned(), format!("/instances/{listed}")];
+    for path in paths.iter().map(String::as_str).chain(["/api/v1/dead-letters", "/dead-letters"]) {
+        hides(path, &get(&ann, path), 200);
+    }
+    assert!(get(&root, &format!("{of}/explain")).body.contains(cause), "who sees all is told");
+    eventually("it has failed", || (get(&ann, &of).json()["state"] == "dead_lettered").then_some(()));
+    let letters = get(&ann, "/api/v1/dead-letters");
+    assert!(letters.body.contains(&listed), "{}", letters.body);
+    hides("dead letters", &letters, 200);
+    let first = heard.until(|event| event.kind == "instance").data;
+    assert_eq!((&first["id"], &first["caused_by"], &first["detail"]), (&json!(listed), &Value::Null, &Value::Null), "{first}");
+    for what in ["cancel", "kill"] {
+        hides(what, &call(&dev, "POST", &format!("{of}/{what}"), &ann.headers(), &json!({})), 409);
     }
     dev.stop();
 }
