@@ -28,6 +28,8 @@ use crate::ports::StoreError;
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 /// What a line counts besides its bytes, for the row that it makes.
 pub const LINE_OVERHEAD: usize = 128;
+/// Longest notice of lines that are missing, in bytes.
+pub const NOTICE_BYTES_MAX: usize = 512;
 /// Most that one attempt may have in its log, in bytes with overhead. The end of what it writes is in the attempt's output all the same.
 pub const ATTEMPT_BYTES_MAX: usize = 16 << 20;
 /// Most that waits in a worker for a replica, in bytes with overhead.
