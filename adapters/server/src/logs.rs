@@ -189,7 +189,7 @@ mod tests {
     use punctual_core::ids::{Fence, TaskId, WorkerId};
     use punctual_core::time::Timestamp;
     use punctual_driver::clock::SystemClock;
-    use punctual_driver::logs::{Answer, AttemptLines, Day, FoundLine, Level, LogQuery, TraceId};
+    use punctual_driver::logs::{Answer, AttemptLines, Day, Level, LogPage, LogQuery, TraceId};
     use punctual_driver::ports::StoreError;
 
     use super::*;
@@ -216,8 +216,8 @@ mod tests {
             })
         }
 
-        fn lines(&self, _: LogQuery) -> Answer<'_, Vec<FoundLine>> {
-            Box::pin(std::future::ready(Ok(Vec::new())))
+        fn lines(&self, _: LogQuery) -> Answer<'_, LogPage> {
+            Box::pin(std::future::ready(Ok(LogPage::default())))
         }
 
         fn keep(&self, _: u32, _: Timestamp) -> Answer<'_, Vec<Day>> {
