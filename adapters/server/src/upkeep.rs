@@ -71,6 +71,10 @@ mod tests {
         assert_eq!(*tried.lock().unwrap(), [0, 60, 120, third, third + six_hours, third + six_hours + 60]);
         let said = said.lock().unwrap();
         assert_eq!((said.len(), said[2].as_str()), (4, "  history dropped: m202611"));
-        assert!(said[0].contains("PUN-462") && said[0].contains("it is away") && said[0].ends_with("; it is tried again in a minute"), "{}", said[0]);
+        assert!(
+            said[0].contains("PUN-462") && said[0].contains("it is away") && said[0].ends_with("; it is tried again in a minute"),
+            "{}",
+            said[0]
+        );
     }
 }

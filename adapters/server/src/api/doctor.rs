@@ -8,7 +8,7 @@ use axum::extract::State;
 use punctual_core::instance::State as InstanceState;
 use punctual_core::time::Timestamp;
 use punctual_driver::link::SchedulerStatus;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, StoreError};
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, StoreError, TaskView};
 use punctual_spec::zones::Zones;
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -51,7 +51,8 @@ pub(crate) async fn checkup<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, 
     let own = cluster::own_status(&api).await;
     let trouble = api.trouble.borrow().clone();
     let now = api.clock.now().wall;
-    let seen = Seen { own: own.as_ref(), is_served: true, trouble: trouble.as_deref(), thorough: how.thorough };
+    let trouble = trouble.as_deref().map(str::to_owned);
+    let seen = Seen { own, is_served: true, trouble, thorough: how.thorough };
     let (findings, tasks) = findings(&*api.store, &api.zones, now, seen).await?;
     let ok = is_ok(&findings);
     Ok(Json(Checkup { now: now.to_string(), version: env!("CARGO_PKG_VERSION"), ok, findings, tasks }))
@@ -63,19 +64,19 @@ pub(crate) fn is_ok(findings: &[Finding]) -> bool {
 }
 
 /// What is known besides the store.
-pub(crate) struct Seen<'a> {
-    pub(crate) own: Option<&'a SchedulerStatus>,
+pub(crate) struct Seen {
+    pub(crate) own: Option<SchedulerStatus>,
     pub(crate) is_served: bool,
-    pub(crate) trouble: Option<&'a str>,
+    pub(crate) trouble: Option<String>,
     pub(crate) thorough: bool,
 }
 
-/// All that is wrong, and how many tasks were looked at.
+/// All that is wrong, and how many tasks were looked at. What takes the processor long has a thread of its own: leases are renewed meanwhile.
 pub(crate) async fn findings<S: Catalog>(
     store: &S,
-    zones: &Zones,
+    zones: &Arc<Zones>,
     now: Timestamp,
-    seen: Seen<'_>,
+    seen: Seen,
 ) -> Result<(Vec<Finding>, usize), StoreError> {
     let held = store.pauses().await?;
     let (mut tasks, mut after) = (Vec::new(), None::<Arc<str>>);
@@ -83,13 +84,7 @@ pub(crate) async fn findings<S: Catalog>(
         let page = store.tasks(after, PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(|last| last.name.clone());
-        tasks.extend(page.into_iter().map(|view| {
-            let group = rules::group_in(&view.document);
-            let is_paused = !pauses::of_task(&held, &view.name, group.as_deref()).is_empty();
-            let definition = punctual_spec::decode(&view.document, zones);
-            let definition = definition.map_err(|findings| findings.first().map(ToString::to_string).unwrap_or_default());
-            KnownTask { view, definition, is_paused }
-        }));
+        tasks.extend(page);
         if is_last {
             break;
         }
@@ -111,18 +106,30 @@ pub(crate) async fn findings<S: Catalog>(
     let (replicas, partitions) = (store.replicas().await?, store.partition_views().await?);
     let inconsistencies = store.inconsistencies(now, seen.thorough).await?;
     let machine_now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(now, |since| Timestamp(since.as_millis() as i64));
-    let facts = Facts {
-        now,
-        machine_now,
-        replicas: &replicas,
-        partitions: &partitions,
-        own: seen.own,
-        is_served: seen.is_served,
-        trouble: seen.trouble,
-        tasks: &tasks,
-        in_progress: &in_progress,
-        pauses: &held,
-        inconsistencies: &inconsistencies,
-    };
-    Ok((doctor::examine(&facts), tasks.len()))
+    let (zones, count) = (zones.clone(), tasks.len());
+    let examining = tokio::task::spawn_blocking(move || {
+        let known = |view: TaskView| {
+            let group = rules::group_in(&view.document);
+            let is_paused = !pauses::of_task(&held, &view.name, group.as_deref()).is_empty();
+            let definition = punctual_spec::decode(&view.document, &zones);
+            let definition = definition.map_err(|findings| findings.first().map(ToString::to_string).unwrap_or_default());
+            KnownTask { view, definition, is_paused }
+        };
+        let tasks: Vec<_> = tasks.into_iter().map(known).collect();
+        doctor::examine(&Facts {
+            now,
+            machine_now,
+            replicas: &replicas,
+            partitions: &partitions,
+            own: seen.own.as_ref(),
+            is_served: seen.is_served,
+            trouble: seen.trouble.as_deref(),
+            tasks: &tasks,
+            in_progress: &in_progress,
+            pauses: &held,
+            inconsistencies: &inconsistencies,
+        })
+    });
+    // A panic in there is one here.
+    Ok((examining.await.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic())), count))
 }

@@ -11,7 +11,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use punctual_driver::logs::{FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX};
+use punctual_driver::logs::{
+    FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX,
+};
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};

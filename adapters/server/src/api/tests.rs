@@ -442,7 +442,9 @@ fn a_removal_is_good_for_the_source_as_it_was_looked_at() {
         joins("others", "b").await;
         let applied = world.api.store.apply_to(source.clone(), how, Actor::default(), Vec::new(), now).await.unwrap();
         assert!(applied.is_err(), "the source is another now");
-        assert!(sources::may_apply(&world.api, &ed, &source, punctual_driver::ports::Applying { expected: None, ..how }, &[]).await.is_err());
+        assert!(
+            sources::may_apply(&world.api, &ed, &source, punctual_driver::ports::Applying { expected: None, ..how }, &[]).await.is_err()
+        );
     });
 }
 

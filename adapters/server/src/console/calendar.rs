@@ -12,7 +12,7 @@ use punctual_spec::spec::TaskSpec;
 
 use super::Console;
 use super::error::{Answer, answered};
-use super::fires;
+use super::fires::trigger_in_short;
 use super::form::{Fields, Query, segment};
 use super::page::{Nav, Page, Viewer};
 use super::show::{Count, Time};
@@ -94,36 +94,12 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
     };
     let now = console.api.clock.now().wall;
     let until = now.saturating_add(Millis::from_secs(u64::from(hours) * 3_600));
-    let (known, mut is_partial, _) = tasks_until(&console.api, &viewer.identity, now, until, TASKS_MAX).await?;
-    let (mut looped, mut steady) = (0, Vec::new());
-    let mut all: Vec<(Timestamp, usize)> = Vec::new();
-    let mut tasks: Vec<(Arc<str>, String)> = Vec::new();
-    for ComingOf { task: view, definition, paused } in known {
-        let Some(spec) = TaskSpec::from_json(&view.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
-        // Once a minute is as much as can be told apart.
-        let most = hours as usize * 60;
-        let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
-        let ahead = times(&definition.trigger, Some(view.next_fire), behind).take_while(|at| *at < until);
-        let ahead: Vec<_> = ahead.take(most + 1).collect();
-        let Some(first) = ahead.first().copied() else { continue };
-        let trigger = fires::trigger_in_short(&spec, w);
-        if ahead.len() > most {
-            if steady.len() < STEADY_MAX {
-                let address = format!("/tasks/{}", segment(&view.name));
-                steady.push(Fire { at: Time(first), address, task: view.name, trigger });
-            }
-            continue;
-        }
-        if all.len() + ahead.len() > FIRES_MAX {
-            is_partial = true;
-            break;
-        }
-        looped += usize::from(definition.trigger.fixed_delay().is_some());
-        let task = tasks.len();
-        tasks.push((view.name, trigger));
-        all.extend(ahead.into_iter().map(|at| (at, task)));
-    }
-    all.sort_unstable();
+    let (known, is_cut, _) = tasks_until(&console.api, &viewer.identity, now, until, TASKS_MAX).await?;
+    // It takes the processor a while, and leases are renewed meanwhile.
+    let working = tokio::task::spawn_blocking(move || worked_out(known, now, until, w));
+    let Worked { all, tasks, steady, looped, is_partial } =
+        working.await.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()));
+    let is_partial = is_partial || is_cut;
     let herds = herds(&all);
     let link = |task: usize| (tasks[task].0.clone(), format!("/tasks/{}", segment(&tasks[task].0)));
     let shown = herds.iter().take(HERDS).map(|(at, of)| Herd {
@@ -156,6 +132,50 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, qu
         looped,
     };
     Ok(viewer.show(&page))
+}
+
+/// What the fire times of tasks are.
+#[derive(Default)]
+struct Worked {
+    /// By time; of which of the tasks.
+    all: Vec<(Timestamp, usize)>,
+    tasks: Vec<(Arc<str>, String)>,
+    steady: Vec<Fire>,
+    looped: usize,
+    is_partial: bool,
+}
+
+fn worked_out(known: Vec<ComingOf>, now: Timestamp, until: Timestamp, w: &'static Words) -> Worked {
+    let (mut worked, mut fires) = (Worked::default(), 0);
+    let most = usize::try_from((until.0 - now.0) / MINUTE_MS).unwrap_or(0);
+    for ComingOf { task: view, definition, paused } in known {
+        let Some(spec) = TaskSpec::from_json(&view.document).ok().filter(|spec| spec.enabled && !paused) else { continue };
+        // Once a minute is as much as can be told apart.
+        let behind = Timestamp(now.0.saturating_sub(JUST_DUE_MS));
+        let ahead = times(&definition.trigger, Some(view.next_fire), behind).take_while(|at| *at < until);
+        let ahead: Vec<_> = ahead.take(most + 1).collect();
+        // Those that are not kept took as long.
+        fires += ahead.len();
+        if fires > FIRES_MAX {
+            worked.is_partial = true;
+            break;
+        }
+        let Some(first) = ahead.first().copied() else { continue };
+        let trigger = trigger_in_short(&spec, w);
+        if ahead.len() > most {
+            if worked.steady.len() < STEADY_MAX {
+                let address = format!("/tasks/{}", segment(&view.name));
+                worked.steady.push(Fire { at: Time(first), address, task: view.name, trigger });
+            }
+            continue;
+        }
+        worked.looped += usize::from(definition.trigger.fixed_delay().is_some());
+        let task = worked.tasks.len();
+        worked.tasks.push((view.name, trigger));
+        worked.all.extend(ahead.into_iter().map(|at| (at, task)));
+    }
+    worked.all.sort_unstable();
+    worked
 }
 
 /// Minutes in which many more tasks fire than usual, the largest first.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use punctual_core::ids::{Fence, InstanceId, TaskId, WorkerId};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::logs::{AttemptLines, Day, FoundLine, LINE_BYTES_MAX, Level, LogBatch, LogCursor, LogLine, LogPage, LogQuery, LogStore, PAGE_BYTES_MAX, TraceId};
+use punctual_driver::logs::{
+    AttemptLines, Day, FoundLine, LINE_BYTES_MAX, Level, LogBatch, LogCursor, LogLine, LogPage, LogQuery, LogStore, PAGE_BYTES_MAX, TraceId,
+};
 
 use super::START;
 
