@@ -7,8 +7,11 @@ use std::sync::Arc;
 use punctual_core::ids::{Fence, InstanceId, TaskId, WorkerId};
 use punctual_core::limits::PARTITIONS_MAX;
 use punctual_core::time::Timestamp;
-use punctual_driver::logs::{AttemptLines, BATCH_LINES_MAX, LINE_BYTES_MAX, Level, LogBatch, LogLine, LogSink, NotTaken, TraceId};
-use punctual_proto::limits::WORKER_ID_BYTES_MAX;
+use punctual_driver::logs::{
+    AttemptLines, BATCH_BYTES_MAX, BATCH_LINES_MAX, LINE_BYTES_MAX, LINE_OVERHEAD, Level, LogBatch, LogLine, LogSink, NOTICE_BYTES_MAX,
+    NotTaken, TraceId,
+};
+use punctual_proto::limits::{FRAME_BYTES_MAX, WORKER_ID_BYTES_MAX};
 use punctual_proto::wire;
 use tokio::time::timeout;
 use tonic::transport::Channel;
@@ -18,6 +21,11 @@ use crate::limits::LOG_TIME_MAX;
 use crate::replica::Common;
 use crate::status;
 use crate::wire::workers_client::WorkersClient;
+
+const _: () = assert!(
+    BATCH_BYTES_MAX + LINE_BYTES_MAX + BATCH_LINES_MAX * (LINE_OVERHEAD + NOTICE_BYTES_MAX) <= FRAME_BYTES_MAX,
+    "a frame holds the largest batch: up to the line that reaches its limit, and the rest notices"
+);
 
 /// Lines as they are sent.
 pub(crate) fn into_wire(batch: &LogBatch) -> wire::LogBatch {
@@ -45,7 +53,11 @@ pub(crate) fn from_wire(batch: wire::LogBatch) -> Result<LogBatch, &'static str>
     if batch.attempts.len() > BATCH_LINES_MAX || batch.attempts.iter().map(|attempt| attempt.lines.len()).sum::<usize>() > BATCH_LINES_MAX {
         return Err("LogBatch has too many lines");
     }
-    let attempts = batch.attempts.into_iter().map(attempt_from_wire).collect::<Result<_, _>>()?;
+    let attempts: Vec<_> = batch.attempts.into_iter().map(attempt_from_wire).collect::<Result<_, _>>()?;
+    let lines = attempts.iter().flat_map(|attempt| &attempt.lines);
+    if lines.filter(|line| line.dropped == 0).map(LogLine::cost).sum::<usize>() >= BATCH_BYTES_MAX + LINE_BYTES_MAX + LINE_OVERHEAD {
+        return Err("LogBatch has too many bytes");
+    }
     Ok(LogBatch { worker, attempts })
 }
 
@@ -72,7 +84,7 @@ fn line_from_wire(line: wire::LogLine) -> Result<LogLine, &'static str> {
     if !(Timestamp::MIN.0..=Timestamp::MAX.0).contains(&line.at_ms) {
         return Err("LogLine.at_ms is out of range");
     }
-    if line.message.len() > LINE_BYTES_MAX {
+    if line.message.len() > if line.dropped > 0 { NOTICE_BYTES_MAX } else { LINE_BYTES_MAX } {
         return Err("LogLine.message is too long");
     }
     Ok(LogLine { seq: line.sequence, at: Timestamp(line.at_ms), level, dropped: line.dropped, message: line.message.into() })
@@ -146,10 +158,28 @@ mod tests {
         }
     }
 
+    /// So many of the longest lines.
+    fn fill(batch: &mut wire::LogBatch, lines: usize) {
+        let line = wire::LogLine { dropped: 0, message: "x".repeat(LINE_BYTES_MAX), ..batch.attempts[0].lines[0].clone() };
+        batch.attempts[0].lines = vec![line; lines];
+    }
+
+    /// The line that reaches the limit is the last one, and notices come on top.
+    #[test]
+    fn the_largest_batch_is_taken() {
+        let mut wire = into_wire(&batch());
+        let notice = wire::LogLine { message: "x".repeat(NOTICE_BYTES_MAX), ..wire.attempts[0].lines[0].clone() };
+        fill(&mut wire, BATCH_BYTES_MAX / (LINE_BYTES_MAX + LINE_OVERHEAD) + 1);
+        let lines = &mut wire.attempts[0].lines;
+        lines.resize(BATCH_LINES_MAX, notice);
+        assert!(prost::Message::encoded_len(&wire) < FRAME_BYTES_MAX);
+        from_wire(wire).expect("as a worker may send it");
+    }
+
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Spoil = fn(&mut wire::LogBatch);
-        let spoils: [(Spoil, &str); 15] = [
+        let spoils: [(Spoil, &str); 17] = [
             (|batch| batch.worker.clear(), "worker"),
             (|batch| batch.worker = "w".repeat(WORKER_ID_BYTES_MAX + 1), "worker"),
             (|batch| batch.attempts = vec![batch.attempts[0].clone(); BATCH_LINES_MAX + 1], "too many"),
@@ -164,7 +194,15 @@ mod tests {
             (|batch| batch.attempts[0].lines[0].level = 300, "level"),
             (|batch| batch.attempts[0].lines[0].sequence = 0, "sequence"),
             (|batch| batch.attempts[0].lines[0].at_ms = i64::MAX, "at_ms"),
-            (|batch| batch.attempts[0].lines[0].message = "x".repeat(LINE_BYTES_MAX + 1), "message"),
+            (|batch| batch.attempts[0].lines[0].message = "x".repeat(NOTICE_BYTES_MAX + 1), "message"),
+            (
+                |batch| {
+                    let line = &mut batch.attempts[0].lines[0];
+                    (line.dropped, line.message) = (0, "x".repeat(LINE_BYTES_MAX + 1));
+                },
+                "message",
+            ),
+            (|batch| fill(batch, BATCH_BYTES_MAX / (LINE_BYTES_MAX + LINE_OVERHEAD) + 2), "too many bytes"),
         ];
         for (spoil, field) in spoils {
             let mut wire = into_wire(&batch());

@@ -15,16 +15,16 @@ use punctual_driver::ports::Clock;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use crate::upkeep::{self, Upkeep};
+
 /// Batches that may wait to be written.
 const QUEUE_MAX: usize = 64;
 /// What is written at once, in bytes: it ends with the batch that reaches it.
 const WRITE_BYTES: usize = 4 * BATCH_BYTES_MAX;
 /// Most that may watch at once.
 pub(crate) const WATCHERS_MAX: usize = 256;
-/// How often old days are looked after.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(3_600);
-/// How soon they are looked after again where that failed.
-const UPKEEP_AGAIN: Duration = Duration::from_secs(60);
+/// Old days, and those to come.
+const UPKEEP: Upkeep = Upkeep { every: Duration::from_secs(3_600), dropped: "logs", failed: "PUN-461: the days of the logs" };
 
 type Waiting = (Arc<LogBatch>, oneshot::Sender<bool>);
 
@@ -164,22 +164,12 @@ async fn write(
 }
 
 async fn look_after(store: Arc<dyn LogStore>, clock: Arc<dyn Clock>, keep_days: u32, say: Say) {
-    let mut upkeep = tokio::time::interval(UPKEEP_INTERVAL);
-    upkeep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        upkeep.tick().await;
-        match store.keep(keep_days, clock.now().wall).await {
-            Ok(dropped) => {
-                if let (Some(first), Some(last)) = (dropped.first(), dropped.last()) {
-                    say(format!("  logs dropped: {} days, {first} to {last}", dropped.len()));
-                }
-            }
-            Err(error) => {
-                say(format!("! PUN-461: the days of the logs could not be looked after: {error}; it is tried again in a minute"));
-                upkeep.reset_after(UPKEEP_AGAIN);
-            }
-        }
-    }
+    let work = || async {
+        let dropped = store.keep(keep_days, clock.now().wall).await?;
+        let ends = dropped.first().zip(dropped.last());
+        Ok(ends.map(|(first, last)| format!("{} days, {first} to {last}", dropped.len())).into_iter().collect())
+    };
+    upkeep::look_after(UPKEEP, work, |line| say(line)).await;
 }
 
 #[cfg(test)]
@@ -189,7 +179,7 @@ mod tests {
     use punctual_core::ids::{Fence, TaskId, WorkerId};
     use punctual_core::time::Timestamp;
     use punctual_driver::clock::SystemClock;
-    use punctual_driver::logs::{Answer, AttemptLines, Day, FoundLine, Level, LogQuery, TraceId};
+    use punctual_driver::logs::{Answer, AttemptLines, Day, Level, LogPage, LogQuery, TraceId};
     use punctual_driver::ports::StoreError;
 
     use super::*;
@@ -216,8 +206,8 @@ mod tests {
             })
         }
 
-        fn lines(&self, _: LogQuery) -> Answer<'_, Vec<FoundLine>> {
-            Box::pin(std::future::ready(Ok(Vec::new())))
+        fn lines(&self, _: LogQuery) -> Answer<'_, LogPage> {
+            Box::pin(std::future::ready(Ok(LogPage::default())))
         }
 
         fn keep(&self, _: u32, _: Timestamp) -> Answer<'_, Vec<Day>> {

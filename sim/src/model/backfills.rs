@@ -42,7 +42,11 @@ impl Data {
     /// The oldest go that have ended, where a task has more than are remembered.
     pub(crate) fn forget_backfills(&mut self, task: TaskId) {
         let of_task = self.backfills.values().rev().filter(|row| row.plan.task == task);
-        let old = of_task.skip(limits::BACKFILLS_KEPT_MAX).filter(|row| row.state != BackfillState::Running);
+        let old = of_task.skip(limits::BACKFILLS_KEPT_MAX).filter(|row| match row.state {
+            BackfillState::Running => false,
+            BackfillState::Cancelled => row.ended >= row.made,
+            BackfillState::Done => true,
+        });
         for id in old.map(|row| row.id).collect::<Vec<_>>() {
             self.backfills.remove(&id);
         }

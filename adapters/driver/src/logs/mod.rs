@@ -4,7 +4,7 @@
 //! bounded [`buffer`] that counts what it drops; [`ship`](buffer::ship) hands them to whichever replica takes them; the replica writes them
 //! to a [`LogStore`], which has a writer of its own. Where any of that is slow, lines are dropped and counted, and fires go on.
 //!
-//! A line has a number in its attempt, given by the worker, so what is sent twice is stored once. Lines lie by the day that their worker
+//! A line has a number in its attempt, given by the worker, so what is sent twice is read once. Lines lie by the day that their worker
 //! gives them, which never goes back within an attempt: old days go whole.
 
 pub mod buffer;
@@ -28,6 +28,8 @@ use crate::ports::StoreError;
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 /// What a line counts besides its bytes, for the row that it makes.
 pub const LINE_OVERHEAD: usize = 128;
+/// Longest notice of lines that are missing, in bytes.
+pub const NOTICE_BYTES_MAX: usize = 512;
 /// Most that one attempt may have in its log, in bytes with overhead. The end of what it writes is in the attempt's output all the same.
 pub const ATTEMPT_BYTES_MAX: usize = 16 << 20;
 /// Most that waits in a worker for a replica, in bytes with overhead.
@@ -50,6 +52,8 @@ pub const KEEP_DAYS_DEFAULT: u32 = 14;
 pub const KEEP_DAYS_MAX: u32 = 3_660;
 /// Most lines of a page.
 pub const PAGE_LINES_MAX: usize = 1_000;
+/// Most of a page in bytes with overhead: it ends before the line that doesn't fit.
+pub const PAGE_BYTES_MAX: usize = 256 << 10;
 /// Longest text that lines are searched for, in bytes.
 pub const SEARCH_BYTES_MAX: usize = 256;
 
@@ -57,6 +61,7 @@ pub const SEARCH_BYTES_MAX: usize = 256;
 const DAY_MS: i64 = 86_400_000;
 
 const _: () = assert!(LINE_BYTES_MAX + LINE_OVERHEAD <= BATCH_BYTES_MAX, "each line fits into a batch");
+const _: () = assert!(LINE_BYTES_MAX + LINE_OVERHEAD <= PAGE_BYTES_MAX, "each line fits into a page");
 const _: () = assert!(BATCH_BYTES_MAX <= ATTEMPT_SHARE && ATTEMPT_SHARE <= BUFFER_BYTES_MAX && BUFFER_BYTES_MAX <= ATTEMPT_BYTES_MAX);
 
 /// A line.
@@ -179,13 +184,6 @@ impl LogQuery {
         let last = self.until.map_or(Day::MAX, |until| Day(Day::of(until).0 + 2));
         (Day(Day::of(self.from).0 - 1), last)
     }
-
-    /// Whether a line is one of them.
-    pub fn wants(&self, found: &FoundLine) -> bool {
-        let line = &found.line;
-        self.attempt.is_none_or(|attempt| attempt == found.attempt)
-            && (line.dropped > 0 || (line.level >= self.level && self.text.as_deref().is_none_or(|text| line.message.contains(text))))
-    }
 }
 
 /// A line as it was found.
@@ -209,6 +207,40 @@ impl FoundLine {
     /// Where it is.
     pub fn cursor(&self) -> LogCursor {
         LogCursor { fence: self.fence, seq: self.line.seq }
+    }
+}
+
+/// Lines of an instance that were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogPage {
+    /// The lines, by attempt and number, each once.
+    pub lines: Vec<FoundLine>,
+    /// The last line that was looked at, whether it was wanted or not: who goes on behind it misses nothing. `None`: there was none to look at.
+    pub seen: Option<LogCursor>,
+    /// There may be more of those that are wanted.
+    pub is_full: bool,
+}
+
+impl LogPage {
+    /// Of lines that are wanted, in order and at most as many as that, those that a page holds. `end`: the last line that there was.
+    pub fn of(query: &LogQuery, mut lines: Vec<FoundLine>, end: Option<LogCursor>) -> LogPage {
+        let mut is_full = lines.len() >= query.limit;
+        // One that was sent again lies on two days where midnight came between, by a clock that is far off.
+        lines.dedup_by_key(|found| found.cursor());
+        let mut bytes = 0;
+        let fits = |found: &&FoundLine| {
+            bytes += found.line.cost();
+            bytes <= PAGE_BYTES_MAX
+        };
+        let count = if query.newest { lines.iter().rev().take_while(fits).count() } else { lines.iter().take_while(fits).count() };
+        is_full |= count < lines.len();
+        if query.newest {
+            lines.drain(..lines.len() - count);
+        } else {
+            lines.truncate(count);
+        }
+        let last = lines.last().map(FoundLine::cursor);
+        LogPage { seen: last.filter(|_| is_full && !query.newest).or(end), lines, is_full }
     }
 }
 
@@ -255,7 +287,7 @@ pub trait LogStore: Send + Sync + 'static {
     fn append(&self, batches: Vec<Arc<LogBatch>>, now: Timestamp) -> Answer<'_, ()>;
 
     /// Reads lines, by attempt and number.
-    fn lines(&self, query: LogQuery) -> Answer<'_, Vec<FoundLine>>;
+    fn lines(&self, query: LogQuery) -> Answer<'_, LogPage>;
 
     /// Drops the days before the last `days`, today being one of them, and makes room for those to come; answers with what was dropped.
     fn keep(&self, days: u32, now: Timestamp) -> Answer<'_, Vec<Day>>;
@@ -293,6 +325,35 @@ mod tests {
             assert_eq!(Day::of_line(line, today), Day(today.0 + kept), "{days}");
         }
         assert_eq!(Day::first_kept(today, 1), today);
+    }
+
+    #[test]
+    fn a_page_ends_where_it_is_full() {
+        let found = |seq: u64, message: &str| FoundLine {
+            fence: Fence(3),
+            attempt: 1,
+            task: TaskId(1),
+            worker: WorkerId("w".into()),
+            trace: TraceId([1; 16]),
+            line: LogLine { seq, at: Timestamp(0), level: Level::Info, dropped: 0, message: message.into() },
+        };
+        let query = |newest, limit| LogQuery { newest, limit, ..LogQuery::of(InstanceId(1), Timestamp(0)) };
+        let at = |seq| Some(LogCursor { fence: Fence(3), seq });
+        let numbers = |page: &LogPage| page.lines.iter().map(|found| found.line.seq).collect::<Vec<_>>();
+        let few = || vec![found(1, "a"), found(2, "first"), found(2, "again"), found(3, "b")];
+        let page = LogPage::of(&query(false, 9), few(), at(7));
+        assert_eq!((numbers(&page), page.seen, page.is_full), (vec![1, 2, 3], at(7), false), "all that was wanted up to 7");
+        assert_eq!(&*page.lines[1].line.message, "first");
+        let page = LogPage::of(&query(false, 4), few(), at(7));
+        assert_eq!((numbers(&page), page.seen, page.is_full), (vec![1, 2, 3], at(3), true), "there may be more before 7");
+        let long = "x".repeat(LINE_BYTES_MAX);
+        let many = || (1..=100).map(|seq| found(seq, &long)).collect();
+        let held = (PAGE_BYTES_MAX / (LINE_BYTES_MAX + LINE_OVERHEAD)) as u64;
+        let page = LogPage::of(&query(false, 1_000), many(), at(100));
+        assert_eq!((numbers(&page), page.seen, page.is_full), ((1..=held).collect(), at(held), true));
+        let page = LogPage::of(&query(true, 1_000), many(), at(100));
+        assert_eq!((numbers(&page), page.seen, page.is_full), ((101 - held..=100).collect(), at(100), true));
+        assert_eq!(LogPage::of(&query(false, 9), Vec::new(), None), LogPage::default());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::extract::{Asked, Asker};
 use super::sight::Sight;
-use super::tasks::checked_limit;
+use super::tasks::{checked_limit, seen_page};
 use super::{Api, ApiError};
 use crate::identity::Role;
 
@@ -99,7 +99,7 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
             look_at: DOCUMENTS_LOOKED_AT,
             ..TaskQuery::default()
         };
-        let page = api.store.task_page(query).await?;
+        let page = seen_page(&api, &identity, &query).await?;
         looked_at += page.tasks.len();
         for view in page.tasks {
             let Some((group, days)) = days_in(&view.document) else { continue };

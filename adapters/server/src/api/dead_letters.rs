@@ -16,7 +16,7 @@ use super::reruns::{Reason, next_run};
 use super::rules::may_on_task;
 use super::sight::Sight;
 use super::tasks::checked_limit;
-use super::{Api, ApiError, PAGE_MAX, views};
+use super::{Api, ApiError, PAGE_MAX, veil, views};
 use crate::identity::{Identity, Role};
 
 #[derive(Default, Deserialize, JsonSchema)]
@@ -103,7 +103,9 @@ pub(crate) async fn page_of<S: Catalog, C: Clock>(
     let limit = checked_limit(filter.limit)?;
     let before = behind(filter.after, filter.before)?.map(|text| parse_cursor(&text)).transpose()?;
     check_task(api, &mut sight, filter.task.as_deref()).await?;
-    page(api, &mut sight, DeadLetterFilter { task: filter.task.map(Arc::from), before, limit }).await
+    let (mut letters, next) = page(api, &mut sight, DeadLetterFilter { task: filter.task.map(Arc::from), before, limit }).await?;
+    veil::instances(api, identity, &mut letters).await?;
+    Ok((letters, next))
 }
 
 /// The dead letters of a filter that somebody sees, and the place of the last one that was read where there may be more.

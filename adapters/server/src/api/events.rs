@@ -31,7 +31,7 @@ use super::cluster::{self, WorkerShown};
 use super::extract::{Asked, Asker, text_of};
 use super::instances::parse_id;
 use super::rules::{group_of, may_on_task};
-use super::{Api, ApiError, openapi, tasks, views};
+use super::{Api, ApiError, openapi, tasks, veil, views};
 use crate::events::{LISTENERS_MAX, Listener, Next};
 use crate::identity::{Identity, Role};
 
@@ -350,10 +350,10 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
             return Ok(());
         }
         let task_name = self.name(row.task).await;
-        self.tell_view(number, &InstanceView { row: row.clone(), task_name }).await
+        self.tell_view(number, InstanceView { row: row.clone(), task_name }).await
     }
 
-    async fn tell_view(&mut self, number: u64, view: &InstanceView) -> Result<(), Gone> {
+    async fn tell_view(&mut self, number: u64, view: InstanceView) -> Result<(), Gone> {
         if !self.sees(&view.task_name).await {
             return Ok(());
         }
@@ -361,7 +361,10 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         if !self.kinds.instance {
             return Ok(());
         }
-        let event = InstanceEvent { instance: views::instance(view), steps: view.row.transitions.len() };
+        let steps = view.row.transitions.len();
+        // Who can't be told what they may see comes again.
+        let instance = veil::shown(&self.api, &self.identity, view).await.map_err(|_| Gone)?;
+        let event = InstanceEvent { instance, steps };
         self.tell("instance", number, &event).await
     }
 
@@ -454,7 +457,7 @@ impl<S: Catalog, C: Clock> Teller<S, C> {
         // The oldest first, as they came about.
         views.sort_by_key(|view| view.row.transitions.last().map_or(Timestamp(0), |last| last.at));
         let mut seen = BTreeMap::new();
-        for view in &views {
+        for view in views {
             let steps = view.row.transitions.len();
             seen.insert(view.row.id, steps);
             // What was there at the first look is no change.

@@ -13,9 +13,9 @@ use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, Inst
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Named};
+use super::extract::{Asked, Asker, Named};
 use super::pauses::PauseShown;
-use super::{Api, ApiError, cluster, pauses, tasks, views};
+use super::{Api, ApiError, cluster, pauses, tasks, veil, views};
 use crate::explain::fire_time::{self, Firing};
 use crate::explain::instance::{self, Live, Route};
 
@@ -94,8 +94,10 @@ struct TimeShown {
 pub(crate) async fn instance<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    Asker(identity): Asker,
 ) -> Result<Json<InstanceExplained>, ApiError> {
-    let view = super::instances::find(&api, &id).await?;
+    let mut view = super::instances::find(&api, &id).await?;
+    veil::instances(&api, &identity, std::slice::from_mut(&mut view)).await?;
     let definition = definition_of(&api, &view).await?;
     let live = if view.row.state.is_terminal() { Live::default() } else { live(&api, &view, definition.as_ref()).await? };
     let now = api.clock.now().wall;

@@ -145,7 +145,7 @@ pub(crate) async fn detail<S: Catalog, C: Clock>(
     let mut detail = views::instance_detail(&view);
     detail.node = nodes::name(&api, &view).await?;
     detail.calls = nodes::calls(&api, &view.row, true).await?;
-    detail.nodes = nodes::of_run(&api, &view).await?;
+    detail.nodes = nodes::of_run(&api, &identity, &view).await?;
     detail.parts = parts::of(&api, &view).await?;
     Ok(Json(detail))
 }
@@ -161,31 +161,35 @@ pub(crate) struct Cancelled {
 pub(crate) async fn cancel<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    Asker(identity): Asker,
     client: Client,
     Body(reason): Body<Reason>,
 ) -> Result<Attempted<Cancelled>, ApiError> {
-    end(&api, id, InstanceAction::Cancel, reason.actor(client)?).await
+    end(&api, &identity, id, InstanceAction::Cancel, reason.actor(client)?).await
 }
 
 pub(crate) async fn kill<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    Asker(identity): Asker,
     client: Client,
     Body(reason): Body<Reason>,
 ) -> Result<Attempted<Cancelled>, ApiError> {
-    end(&api, id, InstanceAction::Kill, reason.actor(client)?).await
+    end(&api, &identity, id, InstanceAction::Kill, reason.actor(client)?).await
 }
 
 /// Answers once the instance has ended, with how; where that takes longer, `cancelled` is null.
 async fn end<S: Catalog, C: Clock>(
     api: &Api<S, C>,
+    identity: &Identity,
     id: String,
     action: InstanceAction,
     actor: Actor,
 ) -> Result<Attempted<Cancelled>, ApiError> {
     let view = find(api, &id).await?;
     if view.row.state.is_terminal() {
-        return Ok(Attempted(StatusCode::CONFLICT, Json(Cancelled { cancelled: Some(false), instance: views::instance(&view) })));
+        let instance = veil::shown(api, identity, view).await?;
+        return Ok(Attempted(StatusCode::CONFLICT, Json(Cancelled { cancelled: Some(false), instance })));
     }
     let entry = match api.store.act(view.row.id, action, actor, api.clock.now().wall).await? {
         Submitted::Accepted { entry } | Submitted::Repeated { entry } => entry,
@@ -197,7 +201,7 @@ async fn end<S: Catalog, C: Clock>(
         .when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| view.row.state.is_terminal())) })
         .await?;
     let cancelled = ended.as_ref().map(|ended| ended.row.state == InstanceState::Cancelled);
-    let instance = views::instance(ended.as_ref().unwrap_or(&view));
+    let instance = veil::shown(api, identity, ended.unwrap_or(view)).await?;
     let status = if cancelled == Some(false) { StatusCode::CONFLICT } else { StatusCode::ACCEPTED };
     Ok(Attempted(status, Json(Cancelled { cancelled, instance })))
 }
@@ -214,6 +218,7 @@ pub(crate) struct SkipSaid {
 pub(crate) async fn skip<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
     Named(id): Named,
+    Asker(identity): Asker,
     client: Client,
     Body(reason): Body<Reason>,
 ) -> Result<Done<SkipSaid>, ApiError> {
@@ -234,10 +239,14 @@ pub(crate) async fn skip<S: Catalog, C: Clock>(
         api.when_applied(entry, || async move { Ok(api.store.instance(instance).await?.filter(|view| has_begun(&view.row))) }).await?;
     match known {
         Some(view) if view.row.state == InstanceState::Skipped => {
-            Ok(Done(StatusCode::OK, Json(SkipSaid { skipped: Some(true), instance: views::instance(&view) })))
+            let instance = veil::shown(api, &identity, view).await?;
+            Ok(Done(StatusCode::OK, Json(SkipSaid { skipped: Some(true), instance })))
         }
         Some(view) => Err(ApiError::HasBegun { id: instance, state: view.row.state.name() }),
-        None => Ok(Done(StatusCode::ACCEPTED, Json(SkipSaid { skipped: None, instance: views::instance(&view) }))),
+        None => {
+            let instance = veil::shown(api, &identity, view).await?;
+            Ok(Done(StatusCode::ACCEPTED, Json(SkipSaid { skipped: None, instance })))
+        }
     }
 }
 

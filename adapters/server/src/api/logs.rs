@@ -11,7 +11,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use punctual_driver::logs::{FoundLine, Level, LogCursor, LogQuery, PAGE_LINES_MAX, SEARCH_BYTES_MAX};
+use punctual_driver::logs::{
+    FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX,
+};
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,15 @@ use crate::logs::{WATCHERS_MAX, Watch};
 /// Lines of a page that doesn't say.
 const PAGE: usize = 200;
 /// Events that may wait for a connection; then its stream waits.
-const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 4;
+/// A byte of a line may take so many in JSON.
+const ESCAPED_BYTES: usize = 6;
+
+const _: () = assert!(
+    WATCHERS_MAX * (PAGE_BYTES_MAX + (WAITING_MAX + 1) * ESCAPED_BYTES * LINE_BYTES_MAX) <= 128 << 20,
+    "what slow clients are waited for with is bounded"
+);
+
 /// How often the store is read for lines that another replica has stored: only while somebody watches.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Lines of an attempt that has ended may still be on their way for so long.
@@ -170,7 +180,7 @@ pub(crate) async fn page<S: Catalog, C: Clock>(
     }
     let view = find(&api, &id).await?;
     let found = api.logs.store().lines(LogQuery { limit, newest, ..filter.query(&view)? }).await?;
-    let next = found.last().filter(|_| found.len() == limit && !newest).map(|last| last.cursor().to_string());
+    let next = found.seen.filter(|_| found.is_full && !newest).map(|seen| seen.to_string());
     let outputs = match filter.after {
         None => api.store.outputs(view.row.id).await?,
         Some(_) => Vec::new(),
@@ -178,7 +188,7 @@ pub(crate) async fn page<S: Catalog, C: Clock>(
     let of_attempt = |number: &u32| attempt.is_none_or(|attempt| attempt == *number);
     let outputs = outputs.iter().filter(|(number, _)| of_attempt(number)).map(|(number, output)| views::output(*number, output)).collect();
     let (task, state) = (view.task_name.to_string(), view.row.state.name());
-    Ok(Json(Logs { instance: id, task, state, lines: found.iter().map(shown).collect(), next, outputs }))
+    Ok(Json(Logs { instance: id, task, state, lines: found.lines.iter().map(shown).collect(), next, outputs }))
 }
 
 /// An instance has ended, and all its lines were told.
@@ -248,16 +258,17 @@ async fn tell<S: Catalog, C: Clock>(
     loop {
         let is_late = ended.is_some_and(|(_, quiet_since)| quiet_since.elapsed() >= LATE);
         loop {
-            let found = api.logs.store().lines(query.clone()).await.ok()?;
-            query.after = found.last().map(FoundLine::cursor).or(query.after);
-            for line in &found {
+            let LogPage { lines, seen, is_full } = api.logs.store().lines(query.clone()).await.ok()?;
+            // Also behind what was not wanted: it is not looked at again.
+            query.after = seen.or(query.after);
+            for line in &lines {
                 let data = serde_json::to_string(&shown(line)).unwrap_or_default();
                 events.send(Ok(Event::default().event("line").id(line.cursor().to_string()).data(data))).await.ok()?;
             }
-            if let Some((_, quiet_since)) = ended.as_mut().filter(|_| !found.is_empty()) {
+            if let Some((_, quiet_since)) = ended.as_mut().filter(|_| !lines.is_empty()) {
                 *quiet_since = Instant::now();
             }
-            if found.len() < query.limit {
+            if !is_full {
                 break;
             }
         }

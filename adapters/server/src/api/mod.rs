@@ -23,7 +23,7 @@ pub(crate) mod logs;
 mod nodes;
 mod openapi;
 mod parts;
-mod pauses;
+pub(crate) mod pauses;
 mod places;
 mod queries;
 mod reruns;

@@ -14,11 +14,12 @@ use punctual_driver::ports::{Catalog, Clock, InstanceView, Submitted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Body, Client, Named, NamedTwo, check_length};
+use super::extract::{Asker, Body, Client, Named, NamedTwo, check_length};
 use super::instances::find;
 use super::openapi::Done;
 use super::reruns::Reason;
-use super::{Api, ApiError, views};
+use super::{Api, ApiError, veil, views};
+use crate::identity::Identity;
 
 /// Of so many nodes of a run that are called tasks and have not ended the instance is looked up, at most.
 const CALLS_LOOKED_UP_MAX: usize = 50;
@@ -40,7 +41,11 @@ async fn definition<S: Catalog, C: Clock>(
 }
 
 /// What the nodes of a run have come to, those that wait included: in the order of the workflow. `None`: the instance is no run of one.
-pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &InstanceView) -> Result<Option<Vec<NodeShown>>, ApiError> {
+pub(crate) async fn of_run<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    run: &InstanceView,
+) -> Result<Option<Vec<NodeShown>>, ApiError> {
     if !run.row.is_run() {
         return Ok(None);
     }
@@ -50,7 +55,9 @@ pub(crate) async fn of_run<S: Catalog, C: Clock>(api: &Api<S, C>, run: &Instance
     let graph = workflow.graph();
     let mut nodes: Vec<NodeShown> = graph.nodes().map(|node| waiting(graph, node)).collect();
     let mut lookups = CALLS_LOOKED_UP_MAX;
-    for view in api.store.nodes(run.row.id).await? {
+    let mut views = api.store.nodes(run.row.id).await?;
+    veil::instances(api, identity, &mut views).await?;
+    for view in views {
         let Some(shown) = view.row.part.node_index().and_then(|node| nodes.get_mut(node as usize)) else { continue };
         let last = view.row.transitions.last();
         shown.state = view.row.state.name();
@@ -128,9 +135,13 @@ pub(crate) struct Nodes {
     nodes: Vec<NodeShown>,
 }
 
-pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Named(id): Named) -> Result<Json<Nodes>, ApiError> {
+pub(crate) async fn list<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
+    Named(id): Named,
+) -> Result<Json<Nodes>, ApiError> {
     let run = find(&api, &id).await?;
-    let nodes = of_run(&api, &run).await?.ok_or(ApiError::NoWorkflow { id: run.row.id })?;
+    let nodes = of_run(&api, &identity, &run).await?.ok_or(ApiError::NoWorkflow { id: run.row.id })?;
     Ok(Json(Nodes { run: run.row.id.to_string(), state: run.row.state.name(), nodes }))
 }
 

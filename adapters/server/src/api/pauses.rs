@@ -16,7 +16,7 @@ use super::openapi::Done;
 use super::reruns::Reason;
 use super::sight::Sight;
 use super::{APPLY_WAIT, Api, ApiError};
-use crate::identity::Role;
+use crate::identity::{Identity, Role};
 
 /// All pauses.
 #[derive(Serialize, JsonSchema)]
@@ -67,7 +67,12 @@ pub(crate) struct PauseSaid {
 }
 
 pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Asker(identity): Asker) -> Result<Json<Pauses>, ApiError> {
-    let mut sight = Sight::new(&api, &identity, Role::Viewer);
+    Ok(Json(Pauses { pauses: seen(&api, &identity).await?.iter().map(view).collect() }))
+}
+
+/// The pauses that somebody sees.
+pub(crate) async fn seen<S: Catalog, C: Clock>(api: &Api<S, C>, identity: &Identity) -> Result<Vec<PauseView>, ApiError> {
+    let mut sight = Sight::new(api, identity, Role::Viewer);
     let mut pauses = Vec::new();
     for pause in api.store.pauses().await? {
         let is_seen = match &pause.target {
@@ -77,10 +82,10 @@ pub(crate) async fn list<S: Catalog, C: Clock>(State(api): State<Api<S, C>>, Ask
             PauseTarget::Task(task) => sight.task(task).await?,
         };
         if is_seen {
-            pauses.push(view(&pause));
+            pauses.push(pause);
         }
     }
-    Ok(Json(Pauses { pauses }))
+    Ok(pauses)
 }
 
 macro_rules! handlers {

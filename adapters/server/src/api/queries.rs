@@ -13,9 +13,6 @@ use super::ApiError;
 
 /// An older name of `after`, which the document leaves out.
 const OLDER: &str = "before";
-/// Routes that the document leaves out, and what they have.
-const UNDESCRIBED: [(&str, &[&str]); 2] =
-    [("GET /api/v1/users", &["after", "limit"]), ("GET /api/v1/tokens", &["after", "all", "limit", "owner"])];
 /// The routes that this is about. Pages ignore what they don't know, as browsers and links expect of them.
 const PREFIX: &str = "/api/v1/";
 
@@ -26,9 +23,7 @@ pub(crate) struct Queries(Arc<FxHashMap<String, Vec<String>>>);
 impl Queries {
     /// Those of a document.
     pub(crate) fn of(document: &OpenApi) -> Self {
-        let undescribed =
-            UNDESCRIBED.iter().map(|(route, names)| ((*route).to_owned(), names.iter().map(|name| (*name).to_owned()).collect()));
-        let mut queries: FxHashMap<String, Vec<String>> = undescribed.collect();
+        let mut queries: FxHashMap<String, Vec<String>> = FxHashMap::default();
         for (path, item) in document.paths.iter().flat_map(|paths| &paths.paths) {
             let ReferenceOr::Item(PathItem { get, put, post, delete, patch, .. }) = item else { continue };
             for (method, operation) in [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)] {

@@ -149,9 +149,9 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
         IfRevision::Exactly(revision) => Some(revision),
         IfRevision::Unknown => return Err(ApiError::SourceChanged),
     };
-    let how = Applying { expected, remove: asked.remove, take_over: asked.take_over, dry_run: asked.dry_run };
+    let mut how = Applying { expected, remove: asked.remove, take_over: asked.take_over, dry_run: asked.dry_run };
     if !identity.may(Role::Editor, None) {
-        may_apply(&api, &identity, &source, how, &documents).await?;
+        how = may_apply(&api, &identity, &source, how, &documents).await?;
     }
     check_handed(&api, &documents).await?;
     let own: Vec<Arc<str>> = documents.iter().map(|document| document.definition.name.clone()).collect();
@@ -175,19 +175,24 @@ pub(crate) async fn apply<S: Catalog, C: Clock>(
     Ok(Json(AppliedShown { created, changed, unchanged, removed, left: names(&left), taken }))
 }
 
-/// Refuses an application that changes, makes or removes what somebody may not edit.
-async fn may_apply<S: Catalog, C: Clock>(
+/// Refuses an application that changes, makes or removes what somebody may not edit. One that removes is good for the source as it was looked
+/// at only: a task that joins it later was not.
+pub(super) async fn may_apply<S: Catalog, C: Clock>(
     api: &Api<S, C>,
     identity: &Identity,
     source: &Arc<str>,
     how: Applying,
     documents: &[TaskDocument],
-) -> Result<(), ApiError> {
+) -> Result<Applying, ApiError> {
     // Of what they may not make nothing else is said.
     documents.iter().try_for_each(|document| may_make(identity, document))?;
+    let mut how = how;
     if how.remove {
-        let how = Applying { dry_run: true, ..how };
-        let planned = api.store.apply_to(source.clone(), how, Actor::default(), documents.to_vec(), api.clock.now().wall).await?;
+        if how.expected.is_none() {
+            how.expected = Some(api.store.revision(source.clone()).await?.0);
+        }
+        let dry = Applying { dry_run: true, ..how };
+        let planned = api.store.apply_to(source.clone(), dry, Actor::default(), documents.to_vec(), api.clock.now().wall).await?;
         for name in planned.map_err(|_| ApiError::SourceChanged)?.removed {
             if let Some(group) = group_of(api, &name).await?
                 && !identity.may(Role::Editor, group.as_deref())
@@ -196,7 +201,8 @@ async fn may_apply<S: Catalog, C: Clock>(
             }
         }
     }
-    may_edit(api, identity, documents, &[]).await
+    may_edit(api, identity, documents, &[]).await?;
+    Ok(how)
 }
 
 fn may_make(identity: &Identity, document: &TaskDocument) -> Result<(), ApiError> {

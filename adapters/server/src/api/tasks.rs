@@ -1,5 +1,6 @@
 //! Tasks: list, detail, what became of their fire times, and firing by hand.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,7 +11,7 @@ use punctual_core::inbox::{Submission, ordinal_of};
 use punctual_core::instance::{Origin, State};
 use punctual_core::limits;
 use punctual_core::time::Millis;
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, PauseView, Submitted, TaskQuery, TaskView, VersionView};
+use punctual_driver::ports::{Catalog, Clock, InstanceFilter, PauseView, Submitted, TaskPage, TaskQuery, TaskView, VersionView};
 use punctual_spec::payload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -146,7 +147,7 @@ pub(crate) async fn page_of<S: Catalog, C: Clock>(
     let pauses = api.store.pauses().await?;
     let (mut found, mut looked_at) = (Vec::new(), 0);
     let next = loop {
-        let page = api.store.task_page(query.clone()).await?;
+        let page = seen_page(api, identity, &query).await?;
         looked_at += page.tasks.len();
         let seen = page.tasks.into_iter().filter(|view| sight.group(super::rules::group_in(&view.document).as_deref()));
         for view in seen.filter(|view| filter.matches(view, &pauses)) {
@@ -165,6 +166,28 @@ pub(crate) async fn page_of<S: Catalog, C: Clock>(
         query.limit = limit.max(500);
     };
     Ok((found, pauses, next))
+}
+
+/// A page of tasks of the groups that somebody sees: a page of all would tell in `next` the names of others.
+pub(super) async fn seen_page<S: Catalog, C: Clock>(api: &Api<S, C>, identity: &Identity, query: &TaskQuery) -> Result<TaskPage, ApiError> {
+    if identity.may(Role::Viewer, None) {
+        return Ok(api.store.task_page(query.clone()).await?);
+    }
+    let groups: BTreeSet<_> = identity.grants.iter().filter_map(|grant| grant.group.clone()).collect();
+    let (mut tasks, mut next) = (Vec::new(), None::<Arc<str>>);
+    for group in groups.into_iter().filter(|group| query.group.as_ref().is_none_or(|asked| asked == group)) {
+        let page = api.store.task_page(TaskQuery { group: Some(group), ..query.clone() }).await?;
+        tasks.extend(page.tasks);
+        next = [next, page.next].into_iter().flatten().min();
+    }
+    tasks.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    // Behind the end of one group's page there may be more of it.
+    tasks.retain(|task| next.as_ref().is_none_or(|next| task.name <= *next));
+    if tasks.len() > query.limit {
+        tasks.truncate(query.limit);
+        next = tasks.last().map(|last| last.name.clone());
+    }
+    Ok(TaskPage { tasks, next })
 }
 
 /// A task with its versions.

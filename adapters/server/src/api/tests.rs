@@ -455,6 +455,33 @@ fn an_editor_of_a_group_edits_its_tasks_only() {
     });
 }
 
+/// What was looked at is what is removed: a task of another group that joins the source in between stays.
+#[test]
+fn a_removal_is_good_for_the_source_as_it_was_looked_at() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let root = world.token("root", &[(Role::Admin, None)]).await;
+        let task = |name: &str, group: &str| json!({ "name": name, "group": group, "trigger": "manual", "command": { "shell": "x" } });
+        let joins = async |name: &str, group: &str| {
+            let (status, said) =
+                world.ask("PUT", "/api/v1/sources/shared", Some(&root), &json!({ "documents": [task(name, group)] })).await;
+            assert_eq!(status.as_u16(), 200, "{said}");
+        };
+        joins("own", "a").await;
+        let grants = vec![Grant { role: Role::Editor, group: Some("a".into()) }];
+        let ed = crate::identity::Identity { name: "ed".into(), grants: grants.into() };
+        let (source, now): (Arc<str>, _) = ("shared".into(), SystemClock::new().now().wall);
+        let how = punctual_driver::ports::Applying { expected: None, remove: true, take_over: false, dry_run: false };
+        let how = sources::may_apply(&world.api, &ed, &source, how, &[]).await.unwrap();
+        joins("others", "b").await;
+        let applied = world.api.store.apply_to(source.clone(), how, Actor::default(), Vec::new(), now).await.unwrap();
+        assert!(applied.is_err(), "the source is another now");
+        assert!(
+            sources::may_apply(&world.api, &ed, &source, punctual_driver::ports::Applying { expected: None, ..how }, &[]).await.is_err()
+        );
+    });
+}
+
 /// What is of others is not named where something of theirs hangs together with it; and what they don't see answers as what is not there, but
 /// that its name is taken.
 #[test]

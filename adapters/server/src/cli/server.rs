@@ -316,7 +316,7 @@ async fn look_after(store: Arc<MySqlStore>, told: watch::Sender<Vec<String>>, ke
         made.and(dropped)
     };
     // What takes long with the history does not hold the replicas up.
-    tokio::join!(upkeep::of_history(history, |line| say.line(line)), list_replicas(&store, told));
+    tokio::join!(upkeep::look_after(upkeep::HISTORY, history, |line| say.line(line)), list_replicas(&store, told));
 }
 
 async fn list_replicas(store: &MySqlStore, told: watch::Sender<Vec<String>>) {

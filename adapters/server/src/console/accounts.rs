@@ -199,6 +199,8 @@ struct UserPage {
     user: UserLine,
     sessions: Vec<SessionLine>,
     tokens: Vec<TokenLine>,
+    /// Whether they have more tokens than are shown.
+    more_tokens: bool,
 }
 
 pub(super) async fn user<S: Catalog, C: Clock>(State(console): State<Console<S, C>>, viewer: Viewer, Path(name): Path<String>) -> Response {
@@ -215,6 +217,7 @@ async fn show_user<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewe
         user: user_line(&user),
         sessions: sessions(console, viewer, name).await?,
         tokens: token_lines(&tokens),
+        more_tokens: !tokens["next"].is_null(),
     };
     Ok(viewer.show(&page))
 }

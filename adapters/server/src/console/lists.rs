@@ -19,7 +19,7 @@ use super::tasks::group_of;
 use super::words::Words;
 use super::{Console, terms};
 use crate::api::sight::Sight;
-use crate::api::{self, audit, dead_letters};
+use crate::api::{self, audit, dead_letters, pauses};
 use crate::identity::Role;
 
 /// Rows of a page.
@@ -248,7 +248,7 @@ pub(super) async fn pauses<S: Catalog, C: Clock>(State(console): State<Console<S
 
 async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
-    let pauses = seen_pauses(console, viewer).await?;
+    let pauses = pauses::seen(&console.api, &viewer.identity).await?;
     let line = |pause: &PauseView, may_resume: bool| {
         let (what, kind, address) = match &pause.target {
             PauseTarget::All => (w.everything, "all", None),
@@ -277,23 +277,6 @@ async fn show_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Vie
         may_pause: viewer.identity.may_somewhere(Role::Operator),
     };
     Ok(viewer.show(&page))
-}
-
-/// The pauses that somebody sees: that of everything, and those of their groups and tasks.
-pub(super) async fn seen_pauses<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Result<Vec<PauseView>, ConsoleError> {
-    let mut sight = Sight::new(&console.api, &viewer.identity, Role::Viewer);
-    let mut seen = Vec::new();
-    for pause in console.api.store.pauses().await? {
-        let is_seen = match &pause.target {
-            PauseTarget::All | PauseTarget::Worker(_) => true,
-            PauseTarget::Group(group) => sight.group(Some(group)),
-            PauseTarget::Task(task) => sight.task(task).await?,
-        };
-        if is_seen {
-            seen.push(pause);
-        }
-    }
-    Ok(seen)
 }
 
 /// Makes a pause, or lifts it: `verb` says which, `kind` and `name` of what.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_core::time::Millis;
-use punctual_driver::logs::{FoundLine, Level, LogQuery, SEARCH_BYTES_MAX};
+use punctual_driver::logs::{FoundLine, Level, LogCursor, LogPage, LogQuery, SEARCH_BYTES_MAX};
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
 
 use super::Console;
@@ -58,15 +58,15 @@ impl Log {
         let text = text[..text.floor_char_boundary(SEARCH_BYTES_MAX)].to_owned();
         let wanted = Some(text.as_str()).filter(|text| !text.is_empty()).map(Arc::from);
         let query = LogQuery { newest: true, limit: SHOWN, level, text: wanted, ..logs::of(view) };
-        let found = console.api.logs.store().lines(query).await?;
+        let LogPage { lines: found, seen, is_full } = console.api.logs.store().lines(query).await?;
         let follows = view.row.ended_at().is_none_or(|ended| console.api.clock.now().wall.since(ended) < LATE);
         let mut attempts: Vec<u32> = found.iter().map(|line| line.attempt).collect();
         attempts.dedup();
         let choice = |known: Level| Choice { value: known.name(), label: known.name(), is_chosen: level == known };
         Ok(Log {
-            stream: follows.then(|| stream(view, level, &text, found.last())),
+            stream: follows.then(|| stream(view, level, &text, seen)),
             levels: Level::ALL.map(choice).into(),
-            is_cut: found.len() == SHOWN,
+            is_cut: is_full,
             is_chosen: level > Level::Trace || !text.is_empty(),
             text,
             attempt: attempts.last().copied().unwrap_or_default(),
@@ -77,8 +77,8 @@ impl Log {
     }
 }
 
-fn stream(view: &InstanceView, level: Level, text: &str, last: Option<&FoundLine>) -> String {
-    let after = last.map(|last| last.cursor().to_string()).unwrap_or_default();
+fn stream(view: &InstanceView, level: Level, text: &str, seen: Option<LogCursor>) -> String {
+    let after = seen.map(|seen| seen.to_string()).unwrap_or_default();
     let all = [("after", after.as_str()), ("level", level.name()), ("text", text)];
     let said: Vec<_> = all.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     address(&format!("/api/v1/instances/{}/logs/stream", view.row.id), &said)

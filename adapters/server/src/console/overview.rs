@@ -14,14 +14,13 @@ use tokio::sync::oneshot;
 use super::error::{Answer, answered};
 use super::form::segment;
 use super::instances::{Row, row};
-use super::lists::seen_pauses;
 use super::page::{Lang, Nav, Page, Viewer};
 use super::pulse::{self, Minute};
 use super::show::{Count, Span, Time};
 use super::tasks::{Coming, coming};
 use super::words::Words;
 use super::{Console, terms};
-use crate::api::{dead_letters, failures, instances};
+use crate::api::{dead_letters, failures, instances, pauses};
 use crate::identity::Role;
 
 /// Failures that are shown.
@@ -138,7 +137,7 @@ async fn show_groups<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Vie
     failures.sort_by_key(|view| std::cmp::Reverse(view.row.ended_at()));
     failures.truncate(FAILURES);
     concerns.extend(of_failures(&failures, now, w));
-    concerns.extend(seen_pauses(console, viewer).await?.iter().map(|pause| of_pause(pause, w)));
+    concerns.extend(pauses::seen(&console.api, &viewer.identity).await?.iter().map(|pause| of_pause(pause, w)));
     let page = GroupsPage {
         p: viewer.page(Nav::Overview, w.overview),
         w,

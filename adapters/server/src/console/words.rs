@@ -316,6 +316,7 @@ words! {
     no_task_found: "No task is like that.", "没有符合条件的任务。";
     no_tasks_yet: "There are no tasks yet. Make the first one.", "还没有任务，来创建第一个吧。";
     no_tokens: "There are no tokens.", "没有令牌。";
+    more_tokens: "There are more: all tokens", "还有更多：所有令牌";
     no_workers: "No worker is connected. Start one:", "没有已连接的执行节点。启动方法：";
     nobody: "nobody", "无";
     node: "Node", "节点";

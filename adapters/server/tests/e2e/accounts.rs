@@ -544,12 +544,14 @@ fn what_a_task_that_is_not_seen_has_caused_does_not_name_it() {
         "
 tasks:
   - {name: bill, group: billing, trigger: manual, command: 'true'}
-  - {name: mail, group: mailing, trigger: manual, after: bill, command: 'true'}
+  - {name: mail, group: mailing, trigger: manual, after: bill, retry: {max_attempts: 2, first: 20ms, cap: 20ms}, command: 'false'}
 ",
     );
     let (dev, root) = with_root(&folder);
-    add(&dev, &root.headers(), "ann", json!([{ "role": "viewer", "group": "mailing" }]));
+    add(&dev, &root.headers(), "ann", json!([{ "role": "operator", "group": "mailing" }]));
     let ann = Session::begin(&dev, "ann", &[]);
+    let mut heard = crate::api::Listening::with(dev.address(), "?kinds=instance", &ann.headers()).unwrap();
+    heard.until(|event| event.kind == "scope");
     assert_eq!(call(&dev, "POST", "/api/v1/tasks/bill/trigger", &root.headers(), &json!({})).status, 202);
     let get = |session: &Session, path: &str| call(&dev, "GET", path, &session.headers(), &Value::Null);
     let listed = eventually("it fires after", || {
@@ -558,10 +560,63 @@ tasks:
     });
     let seen = get(&root, &format!("/api/v1/instances/{listed}")).json();
     assert!(seen["caused_by"].is_string() && seen["transitions"].to_string().contains("bill"), "{seen:#}");
-    for path in [format!("/api/v1/instances/{listed}"), "/api/v1/instances?task=mail".to_owned(), format!("/instances/{listed}")] {
+    let cause = seen["caused_by"].as_str().unwrap();
+    let hides = |what: &str, answer: &Answer, expected: u16| {
+        assert_eq!(answer.status, expected, "{what}: {}", answer.body);
+        assert!(!answer.body.contains("bill") && !answer.body.contains(cause), "{what}: {}", answer.body);
+    };
+    let of = format!("/api/v1/instances/{listed}");
+    let paths = [of.clone(), format!("{of}/explain"), "/api/v1/instances?task=mail".to_owned(), format!("/instances/{listed}")];
+    for path in paths.iter().map(String::as_str).chain(["/api/v1/dead-letters", "/dead-letters"]) {
+        hides(path, &get(&ann, path), 200);
+    }
+    assert!(get(&root, &format!("{of}/explain")).body.contains(cause), "who sees all is told");
+    eventually("it has failed", || (get(&ann, &of).json()["state"] == "dead_lettered").then_some(()));
+    let letters = get(&ann, "/api/v1/dead-letters");
+    assert!(letters.body.contains(&listed), "{}", letters.body);
+    hides("dead letters", &letters, 200);
+    let first = heard.until(|event| event.kind == "instance").data;
+    assert_eq!((&first["id"], &first["caused_by"], &first["detail"]), (&json!(listed), &Value::Null, &Value::Null), "{first}");
+    for what in ["cancel", "kill"] {
+        hides(what, &call(&dev, "POST", &format!("{of}/{what}"), &ann.headers(), &json!({})), 409);
+    }
+    dev.stop();
+}
+
+/// Of what their own workflows call in other groups they learn that it has ended, and no names behind their own either.
+#[test]
+fn what_is_called_in_another_group_does_not_tell_of_that() {
+    let folder = Folder::with(
+        "
+tasks:
+  - {name: a-secret, group: billing, trigger: manual, command: 'true'}
+  - {name: called, group: billing, trigger: manual, payload_schema: {required: [SECRET]}, command: 'true'}
+  - {name: flow, group: mailing, trigger: manual, nodes: [{name: n, task: called}]}
+  - {name: z-secret, group: billing, trigger: manual, command: 'true'}
+",
+    );
+    let (dev, root) = with_root(&folder);
+    add(&dev, &root.headers(), "ann", json!([{ "role": "operator", "group": "mailing" }]));
+    let ann = Session::begin(&dev, "ann", &[]);
+    let get = |session: &Session, path: &str| call(&dev, "GET", path, &session.headers(), &Value::Null);
+    for query in ["limit=1", "limit=1&prefix=a", "limit=1&q=secret", "limit=1&group=billing", "limit=1&after=flow"] {
+        let page = get(&ann, &format!("/api/v1/tasks?{query}"));
+        assert!(page.status == 200 && !page.body.contains("secret"), "{query}: {}", page.body);
+    }
+    assert_eq!(get(&ann, "/api/v1/tasks").json()["tasks"].as_array().unwrap().len(), 1);
+    assert!(!get(&ann, "/tasks").body.contains("secret"));
+    let run = call(&dev, "POST", "/api/v1/tasks/flow/trigger", &ann.headers(), &json!({ "payload": {} })).json();
+    let run = run["instance"]["id"].as_str().unwrap().to_owned();
+    eventually("it has ended", || get(&ann, &format!("/api/v1/instances/{run}")).json()["ended_at"].is_string().then_some(()));
+    let node = get(&root, &format!("/api/v1/instances/{run}/nodes")).json()["nodes"][0]["instance"].as_str().unwrap().to_owned();
+    assert!(get(&root, &format!("/api/v1/instances/{node}")).body.contains("SECRET"), "who sees all is told");
+    for path in [format!("/api/v1/instances/{run}/nodes"), format!("/api/v1/instances/{run}"), format!("/api/v1/instances/{node}")] {
         let answer = get(&ann, &path);
-        assert_eq!(answer.status, 200, "{path}");
-        assert!(!answer.body.contains("bill") && !answer.body.contains(seen["caused_by"].as_str().unwrap()), "{path}: {}", answer.body);
+        assert!(answer.status == 200 && !answer.body.contains("SECRET"), "{path}: {}", answer.body);
+    }
+    for path in [format!("/instances/{run}"), format!("/instances/{node}"), format!("/api/v1/instances/{node}/explain")] {
+        let answer = get(&ann, &path);
+        assert!(answer.status == 200 && !answer.body.contains("SECRET"), "{path}: {}", answer.body);
     }
     dev.stop();
 }

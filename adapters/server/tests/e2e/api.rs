@@ -608,10 +608,16 @@ pub(crate) struct Listening(BufReader<TcpStream>);
 
 impl Listening {
     pub(crate) fn start(address: SocketAddr, query: &str, last: Option<&str>) -> Result<Listening, u16> {
+        let last = last.map(|last| ("last-event-id", last));
+        Listening::with(address, query, last.as_slice())
+    }
+
+    /// As whoever shows these headers.
+    pub(crate) fn with(address: SocketAddr, query: &str, headers: &[(&str, &str)]) -> Result<Listening, u16> {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let last = last.map(|last| format!("last-event-id: {last}\r\n")).unwrap_or_default();
-        write!(stream, "GET /api/v1/events{query} HTTP/1.1\r\nhost: {address}\r\n{last}\r\n").unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        write!(stream, "GET /api/v1/events{query} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n").unwrap();
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {

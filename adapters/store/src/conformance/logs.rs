@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use punctual_core::ids::{Fence, InstanceId, TaskId, WorkerId};
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::logs::{AttemptLines, Day, FoundLine, Level, LogBatch, LogCursor, LogLine, LogQuery, LogStore, TraceId};
+use punctual_driver::logs::{
+    AttemptLines, Day, FoundLine, LINE_BYTES_MAX, Level, LogBatch, LogCursor, LogLine, LogPage, LogQuery, LogStore, PAGE_BYTES_MAX, TraceId,
+};
 
 use super::START;
 
@@ -33,7 +35,14 @@ async fn append(store: &Arc<dyn LogStore>, batches: Vec<Arc<LogBatch>>) {
 }
 
 async fn read(store: &Arc<dyn LogStore>, query: LogQuery) -> Vec<FoundLine> {
-    store.lines(query).await.expect("lines")
+    store.lines(query).await.expect("lines").lines
+}
+
+/// Whether a line is one of those that are asked for.
+fn wants(query: &LogQuery, found: &FoundLine) -> bool {
+    let line = &found.line;
+    query.attempt.is_none_or(|attempt| attempt == found.attempt)
+        && (line.dropped > 0 || (line.level >= query.level && query.text.as_deref().is_none_or(|text| line.message.contains(text))))
 }
 
 fn all() -> LogQuery {
@@ -126,8 +135,53 @@ pub async fn lines_are_searched(factory: &impl LogFactory) {
     ] {
         let found = read(&store, query.clone()).await;
         assert_eq!(messages(&found), expected, "{query:?}");
-        assert!(found.iter().all(|found| query.wants(found)), "the port says the same of itself");
+        assert!(found.iter().all(|found| wants(&query, found)), "{query:?}");
     }
+}
+
+/// Whoever wants little is told how far was looked, and goes on from there; a page has a bounded size.
+pub async fn what_was_looked_at_is_told(factory: &impl LogFactory) {
+    let store = factory.open_logs().await;
+    let at = |fence, seq| Some(LogCursor { fence: Fence(fence), seq });
+    let wanted = |after, limit| LogQuery { text: Some("yes".into()), after, limit, ..all() };
+    assert_eq!(store.lines(wanted(None, 9)).await.expect("lines"), LogPage::default());
+    let lines = (1..=6).map(|seq| line(seq, 0, Level::Info, if seq % 3 == 0 { "yes" } else { "no" })).collect();
+    append(&store, vec![batch(INSTANCE, 1, lines), batch(INSTANCE, 2, vec![line(1, DAY_MS, Level::Info, "no")])]).await;
+    for (after, limit, seen, count, is_full) in [
+        (None, 9, at(2, 1), 2, false),
+        (None, 2, at(1, 6), 2, true),
+        (None, 1, at(1, 3), 1, true),
+        (at(1, 3), 1, at(1, 6), 1, true),
+        (at(1, 6), 1, at(2, 1), 0, false),
+        (at(2, 1), 1, None, 0, false),
+    ] {
+        let page = store.lines(wanted(after, limit)).await.expect("lines");
+        assert_eq!((page.seen, page.lines.len(), page.is_full), (seen, count, is_full), "{limit} behind {after:?}");
+    }
+    let newest = store.lines(LogQuery { newest: true, ..wanted(None, 1) }).await.expect("lines");
+    assert_eq!((newest.seen, newest.lines[0].cursor()), (at(2, 1), LogCursor { fence: Fence(1), seq: 6 }));
+    let long = "x".repeat(LINE_BYTES_MAX);
+    append(&store, vec![batch(INSTANCE, 3, (1..=40).map(|seq| line(seq, 0, Level::Info, &long)).collect())]).await;
+    let page = store.lines(LogQuery { after: at(3, 0), ..all() }).await.expect("lines");
+    assert!(page.is_full && page.seen == page.lines.last().map(FoundLine::cursor), "{:?}", page.seen);
+    assert!(page.lines.iter().map(|found| found.line.cost()).sum::<usize>() <= PAGE_BYTES_MAX);
+}
+
+/// A worker whose clock is far off sends again behind midnight: the line is read once.
+pub async fn what_lies_on_two_days_is_read_once(factory: &impl LogFactory) {
+    let store = factory.open_logs().await;
+    let sent = batch(INSTANCE, 1, vec![line(1, 400 * DAY_MS, Level::Info, "one"), line(2, 400 * DAY_MS, Level::Info, "two")]);
+    for days in 0..2 {
+        let now = Timestamp(START.0 + days * DAY_MS);
+        store.keep(9, now).await.expect("kept");
+        store.append(vec![sent.clone()], now).await.expect("stored");
+    }
+    for newest in [false, true] {
+        assert_eq!(messages(&read(&store, LogQuery { newest, ..all() }).await), ["one", "two"]);
+    }
+    let first = store.lines(LogQuery { limit: 1, ..all() }).await.expect("lines");
+    assert_eq!(messages(&first.lines), ["one"]);
+    assert_eq!(messages(&read(&store, LogQuery { after: first.seen, ..all() }).await), ["two"]);
 }
 
 /// Old days go whole, and no others; what comes later finds a day of its own.

@@ -207,6 +207,8 @@ macro_rules! logs_conformance_tests {
             what_is_sent_twice_is_there_once
             lines_are_paged_in_order
             lines_are_searched
+            what_was_looked_at_is_told
+            what_lies_on_two_days_is_read_once
             old_days_are_dropped
         });
     };

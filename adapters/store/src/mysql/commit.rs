@@ -549,7 +549,10 @@ impl Writer<'_> {
                 "SELECT id FROM (SELECT id FROM backfills FORCE INDEX (backfills_by_task) WHERE task = {task} ORDER BY id DESC LIMIT 1 OFFSET {}) o",
                 limits::BACKFILLS_KEPT_MAX
             );
-            script.put(Expected::Any, format!("DELETE FROM backfills WHERE task = {task} AND state <> 0 AND id <= ({last})"));
+            script.put(
+                Expected::Any,
+                format!("DELETE FROM backfills WHERE task = {task} AND state <> 0 AND NOT (state = 2 AND ended < made) AND id <= ({last})"),
+            );
         }
         for BackfillWrite { row, .. } in self.batch.backfills.iter().filter(|write| !write.is_new) {
             let (id, state, made, ended) = (row.id, row.state.code(), row.made, row.ended);

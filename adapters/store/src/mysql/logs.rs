@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_core::ids::{Fence, TaskId, WorkerId};
 use punctual_core::time::Timestamp;
-use punctual_driver::logs::{Answer, Day, FoundLine, Level, LogBatch, LogLine, LogQuery, LogStore, TraceId};
+use punctual_driver::logs::{Answer, Day, FoundLine, Level, LogBatch, LogCursor, LogLine, LogPage, LogQuery, LogStore, TraceId};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
@@ -66,21 +66,33 @@ fn inserts(batches: &[Arc<LogBatch>], today: Day) -> Vec<String> {
     })
 }
 
-fn select(query: &LogQuery) -> String {
+/// The lines behind where the page begins.
+fn behind(query: &LogQuery) -> String {
     let (first, last) = query.days();
-    let order = if query.newest { "DESC" } else { "ASC" };
     let after = query.after.unwrap_or_default();
     let (fence, seq) = (after.fence.0, after.seq);
+    format!(
+        "FROM log_lines WHERE day BETWEEN {} AND {} AND instance = {} AND fence >= {fence} AND (fence > {fence} OR seq > {seq})",
+        first.0, last.0, query.instance.0
+    )
+}
+
+/// The last one of them, wanted or not.
+async fn end(session: &mut Session, query: &LogQuery) -> Result<Option<LogCursor>, Failure> {
+    let rows = session.rows(format!("SELECT fence, seq {} ORDER BY fence DESC, seq DESC LIMIT 1", behind(query))).await?;
+    rows.first().map(|row| Ok(LogCursor { fence: Fence(row.try_get(0)?), seq: row.try_get(1)? })).transpose()
+}
+
+fn select(query: &LogQuery, end: LogCursor) -> String {
+    let order = if query.newest { "DESC" } else { "ASC" };
+    let (fence, seq) = (end.fence.0, end.seq);
     let attempt = query.attempt.map(|attempt| format!(" AND attempt = {attempt}")).unwrap_or_default();
     let text = query.text.as_deref().map(|text| format!(" AND LOCATE({}, message) > 0", literal(text.as_bytes()))).unwrap_or_default();
     format!(
-        "SELECT fence, attempt, task, worker, trace, seq, written_at, level, dropped, message FROM log_lines
-         WHERE day BETWEEN {} AND {} AND instance = {} AND fence >= {fence} AND (fence > {fence} OR seq > {seq}){attempt}
-           AND (dropped > 0 OR (level >= {}{text}))
-         ORDER BY fence {order}, seq {order} LIMIT {}",
-        first.0,
-        last.0,
-        query.instance.0,
+        "SELECT fence, attempt, task, worker, trace, seq, written_at, level, dropped, message {}
+           AND (fence < {fence} OR (fence = {fence} AND seq <= {seq})){attempt} AND (dropped > 0 OR (level >= {}{text}))
+         ORDER BY fence {order}, seq {order}, day {order} LIMIT {}",
+        behind(query),
         query.level.code(),
         query.limit
     )
@@ -150,15 +162,19 @@ impl LogStore for MySqlLogs {
         })
     }
 
-    fn lines(&self, query: LogQuery) -> Answer<'_, Vec<FoundLine>> {
+    fn lines(&self, query: LogQuery) -> Answer<'_, LogPage> {
         Box::pin(async move {
             let mut session = self.reads.session().await?;
-            let lines = async { session.rows(select(&query)).await?.iter().map(found).collect::<Result<Vec<_>, Failure>>() }.await;
-            let mut lines = session.done(lines)?;
-            if query.newest {
-                lines.reverse();
-            }
-            Ok(lines)
+            let read = async {
+                let Some(end) = end(&mut session, &query).await? else { return Ok(LogPage::default()) };
+                let mut lines = session.rows(select(&query, end)).await?.iter().map(found).collect::<Result<Vec<_>, Failure>>()?;
+                if query.newest {
+                    lines.reverse();
+                }
+                Ok(LogPage::of(&query, lines, Some(end)))
+            };
+            let read = read.await;
+            session.done(read)
         })
     }
 

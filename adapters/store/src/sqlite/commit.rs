@@ -277,7 +277,7 @@ impl Writer<'_> {
         )?;
         let mut change = self.connection.prepare_cached("UPDATE backfills SET state = ?2, made = ?3, ended = ?4 WHERE id = ?1")?;
         let mut forget = self.connection.prepare_cached(
-            "DELETE FROM backfills WHERE task = ?1 AND state <> 0
+            "DELETE FROM backfills WHERE task = ?1 AND state <> 0 AND NOT (state = 2 AND ended < made)
              AND id <= (SELECT id FROM backfills WHERE task = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
         )?;
         for BackfillWrite { row, is_new } in &batch.backfills {

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_core::ids::{Fence, TaskId, WorkerId};
 use punctual_core::time::Timestamp;
-use punctual_driver::logs::{Answer, Day, FoundLine, Level, LogBatch, LogLine, LogQuery, LogStore, TraceId};
+use punctual_driver::logs::{Answer, Day, FoundLine, Level, LogBatch, LogCursor, LogLine, LogPage, LogQuery, LogStore, TraceId};
 use punctual_driver::ports::StoreError;
-use rusqlite::{Connection, OpenFlags, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use crate::codec::Malformed;
 use crate::sqlite::error::{Database, malformed};
@@ -187,27 +187,43 @@ impl Files {
         Ok(())
     }
 
-    fn lines(&self, query: &LogQuery) -> Result<Vec<FoundLine>, StoreError> {
+    /// Reads of a day; `None`: it has nothing.
+    fn of_day<T>(
+        &self,
+        reader: &mut Open,
+        day: Day,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        if !reader.0.contains_key(&day) {
+            // One whose making was broken off, or that is removed just now, has nothing.
+            match self.open_to_read(day) {
+                Ok(Some(connection)) => reader.put(day, connection),
+                Ok(None) => return Ok(None),
+                Err(_) if !self.file(day).exists() => return Ok(None),
+                Err(error) => return Err(self.database.error(error)),
+            }
+        }
+        let answer = read(&reader.0[&day]);
+        if answer.is_err() {
+            reader.0.remove(&day);
+        }
+        answer.map(Some).map_err(|error| self.database.error(error))
+    }
+
+    fn lines(&self, query: &LogQuery) -> Result<LogPage, StoreError> {
         let (first, last) = query.days();
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let days: Vec<Day> = self.days()?.into_iter().filter(|day| (first..=last).contains(day)).collect();
+        // Days are written the earlier one first. So they are looked at the later one first: what lies before a line that is there is there.
+        let mut end = None;
+        for day in days.iter().rev() {
+            end = end.max(self.of_day(&mut reader, *day, |connection| read_end(connection, query))?.flatten());
+        }
+        let Some(end) = end else { return Ok(LogPage::default()) };
         let mut found: Vec<FoundLine> = Vec::new();
         // Clocks of workers may put two attempts' lines on days in the wrong order, so no day's lines simply come behind another's.
-        for day in self.days()?.into_iter().filter(|day| (first..=last).contains(day)) {
-            if !reader.0.contains_key(&day) {
-                // One whose making was broken off, or that is removed just now, has nothing.
-                match self.open_to_read(day) {
-                    Ok(Some(connection)) => reader.put(day, connection),
-                    Ok(None) => continue,
-                    Err(_) if !self.file(day).exists() => continue,
-                    Err(error) => return Err(self.database.error(error)),
-                }
-            }
-            let connection = &reader.0[&day];
-            let of_day = read(connection, query).map_err(|error| self.database.error(error));
-            if of_day.is_err() {
-                reader.0.remove(&day);
-            }
-            found.extend(of_day?);
+        for day in days {
+            found.extend(self.of_day(&mut reader, day, |connection| read(connection, query, end))?.unwrap_or_default());
             found.sort_by_key(FoundLine::cursor);
             let excess = found.len().saturating_sub(query.limit);
             if query.newest {
@@ -216,14 +232,17 @@ impl Files {
                 found.truncate(query.limit);
             }
         }
-        Ok(found)
+        Ok(LogPage::of(query, found, Some(end)))
     }
 
     fn keep(&self, days: u32, today: Day) -> Result<Vec<Day>, StoreError> {
         let old: Vec<Day> = self.days()?.into_iter().filter(|day| *day < Day::first_kept(today, days)).collect();
         for day in &old {
-            self.writer.lock().unwrap_or_else(PoisonError::into_inner).0.remove(day);
-            self.reader.lock().unwrap_or_else(PoisonError::into_inner).0.remove(day);
+            // Until the file has gone: who opened it in between would write to one that has no name any more.
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.0.remove(day);
+            reader.0.remove(day);
             let file = self.file(*day);
             // The log first: without its database it is nothing.
             for end in ["-wal", "-shm", ""] {
@@ -259,11 +278,23 @@ fn day_of(name: &str) -> Option<Day> {
     Some(Day(days)).filter(|day| day.to_string() == name)
 }
 
-fn read(connection: &Connection, query: &LogQuery) -> rusqlite::Result<Vec<FoundLine>> {
+/// The last line behind where the page begins, wanted or not.
+fn read_end(connection: &Connection, query: &LogQuery) -> rusqlite::Result<Option<LogCursor>> {
+    let sql = "SELECT fence, seq FROM lines WHERE instance = ?1 AND (fence, seq) > (?2, ?3) ORDER BY fence DESC, seq DESC LIMIT 1";
+    let after = query.after.unwrap_or_default();
+    let given = params![query.instance.0.cast_signed(), after.fence.0.cast_signed(), after.seq.cast_signed()];
+    let cursor = |row: &Row<'_>| {
+        let number = |column: usize| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        Ok(LogCursor { fence: Fence(number(0)?), seq: number(1)? })
+    };
+    connection.prepare_cached(sql)?.query_row(given, cursor).optional()
+}
+
+fn read(connection: &Connection, query: &LogQuery, end: LogCursor) -> rusqlite::Result<Vec<FoundLine>> {
     let order = if query.newest { "DESC" } else { "ASC" };
     let sql = format!(
         "SELECT fence, attempt, task, worker, trace, seq, at, level, dropped, message FROM lines
-         WHERE instance = ?1 AND (fence, seq) > (?2, ?3) AND (?4 IS NULL OR attempt = ?4)
+         WHERE instance = ?1 AND (fence, seq) > (?2, ?3) AND (fence, seq) <= (?8, ?9) AND (?4 IS NULL OR attempt = ?4)
            AND (dropped > 0 OR (level >= ?5 AND (?6 IS NULL OR instr(message, ?6) > 0)))
          ORDER BY fence {order}, seq {order} LIMIT ?7"
     );
@@ -272,7 +303,8 @@ fn read(connection: &Connection, query: &LogQuery) -> rusqlite::Result<Vec<Found
     let text = query.text.as_deref().map(str::as_bytes);
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
     let mut select = connection.prepare_cached(&sql)?;
-    let given = params![query.instance.0.cast_signed(), fence, seq, query.attempt, query.level.code(), text, limit];
+    let end = (end.fence.0.cast_signed(), end.seq.cast_signed());
+    let given = params![query.instance.0.cast_signed(), fence, seq, query.attempt, query.level.code(), text, limit, end.0, end.1];
     select.query_map(given, found)?.collect()
 }
 
@@ -295,7 +327,7 @@ impl LogStore for SqliteLogs {
         Box::pin(self.on(move |files| files.append(&batches, Day::of(now))))
     }
 
-    fn lines(&self, query: LogQuery) -> Answer<'_, Vec<FoundLine>> {
+    fn lines(&self, query: LogQuery) -> Answer<'_, LogPage> {
         Box::pin(self.on(move |files| files.lines(&query)))
     }
 

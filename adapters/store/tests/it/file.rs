@@ -152,13 +152,13 @@ fn a_damaged_database_is_said_to_be() {
 fn a_day_of_lines_that_is_full_or_damaged_is_said_and_goes_on_once_it_can() {
     let folder = Folder::new();
     let logs = SqliteLogs::beside(folder.database());
-    let line = |seq: u64| LogLine { seq, at: START, level: Level::Info, dropped: 0, message: "x".repeat(4_000).into() };
+    let line = |seq: u64| LogLine { seq, at: START, level: Level::Info, dropped: 0, message: "x".repeat(2_000).into() };
     let batch = |seqs: std::ops::Range<u64>| {
         let (instance, fence, trace) = (InstanceId(1), Fence(1), TraceId([1; 16]));
         let attempt = AttemptLines { instance, fence, attempt: 1, task: TaskId(1), trace, lines: seqs.map(line).collect() };
         vec![Arc::new(LogBatch { worker: WorkerId(name("w")), attempts: vec![attempt] })]
     };
-    let count = || block_on(logs.lines(LogQuery::of(InstanceId(1), START))).map(|lines| lines.len());
+    let count = || block_on(logs.lines(LogQuery::of(InstanceId(1), START))).map(|page| page.lines.len());
     block_on(logs.append(batch(1..3), START)).expect("stored");
     logs.set_pages_max(Some(20));
     let full = block_on(logs.append(batch(3..100), START));
@@ -180,6 +180,29 @@ fn a_day_of_lines_that_is_full_or_damaged_is_said_and_goes_on_once_it_can() {
     assert!(!damaged.expect_err("damaged").is_passing());
     fs::remove_file(&file).expect("removed");
     block_on(logs.append(batch(100..101), START)).expect("stored");
+}
+
+/// Whatever comes while an old day is dropped: a line that was taken afterwards is there until days are dropped again.
+#[test]
+fn a_day_that_is_dropped_while_it_is_written_loses_nothing_that_comes_later() {
+    let folder = Folder::new();
+    let logs = SqliteLogs::beside(folder.database());
+    let tomorrow = Timestamp(START.0 + 86_400_000);
+    let batch = |seq: u64| {
+        let line = LogLine { seq, at: START, level: Level::Info, dropped: 0, message: "x".into() };
+        let (instance, fence, trace) = (InstanceId(1), Fence(1), TraceId([1; 16]));
+        let attempt = AttemptLines { instance, fence, attempt: 1, task: TaskId(1), trace, lines: vec![line] };
+        vec![Arc::new(LogBatch { worker: WorkerId(name("w")), attempts: vec![attempt] })]
+    };
+    for round in 1..=100 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| block_on(logs.keep(1, tomorrow)).expect("kept"));
+            scope.spawn(|| (0..5).for_each(|at| block_on(logs.append(batch(10 * round + at), tomorrow)).expect("stored")));
+        });
+        block_on(logs.append(batch(10 * round + 9), tomorrow)).expect("stored");
+        let found = block_on(logs.lines(LogQuery::of(InstanceId(1), START))).expect("lines").lines;
+        assert_eq!(found.last().map(|found| found.line.seq), Some(10 * round + 9), "round {round}");
+    }
 }
 
 #[test]
