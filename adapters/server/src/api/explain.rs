@@ -236,6 +236,7 @@ pub(crate) async fn task<S: Catalog, C: Clock>(
         definition: definition.as_deref(),
         firings: &firings,
         occurrences: &occurrences,
+        is_in_force: is_newest,
         cursor: view.next_fire.filter(|_| is_newest),
         pauses: &pauses,
         before: before.as_ref(),
