@@ -10,7 +10,7 @@ use punctual_core::instance::{Cause, InstanceRow, State as InstanceState};
 use punctual_core::routing::Needs;
 use punctual_core::time::{Millis, Timestamp};
 use punctual_core::workflow::NodeIndex;
-use punctual_driver::ports::{AuditFilter, AuditView, Catalog, Clock, InstanceFilter, InstanceQuery, InstanceView, PauseView, VersionView};
+use punctual_driver::ports::{AuditFilter, Catalog, Clock, InstanceFilter, InstanceQuery, InstanceView, PauseView, VersionView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -184,8 +184,7 @@ async fn past<S: Catalog, C: Clock>(
     if instance::was_ready_long(row) {
         let audit = |task: Option<Arc<str>>| api.store.audit(AuditFilter { task, limit: AUDIT_MAX, ..AuditFilter::default() });
         let (of_task, of_all) = (audit(Some(view.task_name.clone())).await?, audit(None).await?);
-        let reaches = |page: &[AuditView]| page.len() < AUDIT_MAX || page.last().is_some_and(|last| last.at < row.created_at());
-        past.are_all_pauses = reaches(&of_all);
+        past.are_all_pauses = of_all.len() < AUDIT_MAX || of_all.last().is_some_and(|last| last.at < row.created_at());
         let mut audit = of_task;
         audit.extend(of_all);
         audit.sort_unstable_by_key(|written| std::cmp::Reverse(written.id));

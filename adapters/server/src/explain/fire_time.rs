@@ -382,7 +382,7 @@ fn of_grid(occurrence: &Occurrence, interval: Millis, from: Timestamp) -> Option
     let interval = interval.0.max(1);
     let length = occurrence.last.since(occurrence.first).0;
     let steps = from.since(occurrence.first).0.div_ceil(interval);
-    (length % interval == 0).then(|| occurrence.first.saturating_add(Millis(steps.saturating_mul(interval))))
+    length.is_multiple_of(interval).then(|| occurrence.first.saturating_add(Millis(steps.saturating_mul(interval))))
 }
 
 /// What the record says. Every outcome has its words.
