@@ -45,7 +45,7 @@ pub enum Outcome {
     QueueFull,
     /// Passed while the task was disabled.
     Disabled,
-    /// Given up by an edit or the removal of the task before it came.
+    /// It had come and was not fired yet when the task was edited or removed, and was given up with that.
     Withdrawn,
     /// Not fired for another task's end: too many chained tasks lie behind it.
     ChainTooLong,

@@ -6,10 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use punctual_core::breaker::BreakerState;
 use punctual_core::definition::TaskDefinition;
-use punctual_core::instance::{InstanceRow, State as InstanceState};
+use punctual_core::instance::{Cause, InstanceRow, State as InstanceState};
 use punctual_core::routing::Needs;
 use punctual_core::time::{Millis, Timestamp};
-use punctual_driver::ports::{Catalog, Clock, InstanceFilter, InstanceQuery, InstanceView, PauseView, VersionView};
+use punctual_core::workflow::NodeIndex;
+use punctual_driver::ports::{AuditFilter, Catalog, Clock, InstanceFilter, InstanceQuery, InstanceView, PauseView, VersionView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,8 @@ use super::extract::{Asked, Asker, Named};
 use super::pauses::PauseShown;
 use super::{Api, ApiError, cluster, pauses, tasks, veil, views};
 use crate::explain::fire_time::{self, Firing};
-use crate::explain::instance::{self, Live, Route};
+use crate::explain::instance::{self, Live, Past, Rerun, Route};
+use crate::explain::pauses as held;
 
 /// Firings of one time that are told.
 const FIRINGS_MAX: usize = 20;
@@ -25,6 +27,8 @@ const FIRINGS_MAX: usize = 20;
 const LOOK_AT: usize = 10_000;
 /// Instances in progress that are looked for.
 const HOLDERS_MAX: usize = 20;
+/// What people did that is looked at for pauses: with the task, and at all.
+const AUDIT_MAX: usize = 500;
 
 /// At which time.
 #[derive(Deserialize, JsonSchema)]
@@ -76,7 +80,7 @@ struct StepShown {
     at: String,
     /// What happened.
     says: String,
-    /// What the time until the next step, or until now, went into: `delay`, `slot`, `worker`, `begin`, `running`, `backoff`, `parts`, `ended`.
+    /// What the time until the next step, or until now, went into: `delay`, `slot`, `ready` (until it is dispatched), `begin`, `running`, `backoff`, `parts`, `ended`.
     then: &'static str,
     ms: u64,
     /// The same in words, where it took long enough.
@@ -101,7 +105,8 @@ pub(crate) async fn instance<S: Catalog, C: Clock>(
     let definition = definition_of(&api, &view).await?;
     let live = if view.row.state.is_terminal() { Live::default() } else { live(&api, &view, definition.as_ref()).await? };
     let now = api.clock.now().wall;
-    let explained = instance::explain(&instance::Facts { row: &view.row, definition: definition.as_ref(), now, live });
+    let past = past(&api, &view, definition.as_ref()).await?;
+    let explained = instance::explain(&instance::Facts { row: &view.row, definition: definition.as_ref(), now, live, past });
     let steps = explained.steps.into_iter().map(|step| StepShown {
         at: step.at.to_string(),
         says: step.says,
@@ -168,6 +173,59 @@ async fn live<S: Catalog, C: Clock>(
     }
     let route = if row.state == InstanceState::Created { route(api, row, definition).await? } else { Route::Nothing };
     Ok(Live { pauses, holders, route })
+}
+
+/// What is on record beside an instance. Each read is bounded; what lies further back is not claimed.
+async fn past<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    view: &InstanceView,
+    definition: Option<&Arc<TaskDefinition>>,
+) -> Result<Past, ApiError> {
+    let row = &view.row;
+    let mut past = Past::default();
+    if instance::was_ready_long(row) {
+        let audit = |task: Option<Arc<str>>| api.store.audit(AuditFilter { task, limit: AUDIT_MAX, ..AuditFilter::default() });
+        let (of_task, of_all) = (audit(Some(view.task_name.clone())).await?, audit(None).await?);
+        past.are_all_pauses = of_all.len() < AUDIT_MAX || of_all.last().is_some_and(|last| last.at < row.created_at());
+        let mut audit = of_task;
+        audit.extend(of_all);
+        audit.sort_unstable_by_key(|written| std::cmp::Reverse(written.id));
+        audit.dedup_by_key(|written| written.id);
+        let group = super::rules::group_of(api, &view.task_name).await?.flatten();
+        past.pauses = held::spans(&audit, &api.store.pauses().await?, &view.task_name, group.as_deref());
+    }
+    if row.state.is_terminal() && row.parent().is_none() {
+        let filter = InstanceFilter { task: Some(view.task_name.clone()), whole: true, limit: FIRINGS_MAX, ..InstanceFilter::default() };
+        let query = InstanceQuery {
+            filter,
+            fired_from: Some(row.fire_time),
+            fired_until: Some(row.fire_time.saturating_add(Millis(1))),
+            created_from: Some(row.created_at()),
+            look_at: LOOK_AT,
+            ..InstanceQuery::default()
+        };
+        let of_time = api.store.instance_page(query).await?.instances;
+        let reruns = of_time.iter().map(|view| &view.row).filter(|other| (other.ordinal, other.part) == (row.ordinal, row.part));
+        past.reruns =
+            reruns.filter(|other| other.run > row.run).map(|other| Rerun { id: other.id, run: other.run, state: other.state }).collect();
+        past.reruns.sort_unstable_by_key(|rerun| rerun.run);
+    }
+    if row.is_run() && row.state == InstanceState::Failed {
+        let graph = definition.and_then(|definition| definition.workflow.as_ref()).map(|workflow| workflow.graph());
+        for node in api.store.nodes(row.id).await? {
+            let index = node.row.part.node_index().map(NodeIndex);
+            // Those that the end of the run has cancelled have not ended it.
+            let has_failed = match node.row.state {
+                InstanceState::Failed | InstanceState::TimedOut | InstanceState::DeadLettered => true,
+                InstanceState::Cancelled => node.row.transitions.last().is_some_and(|last| last.cause != Cause::ParentEnded),
+                _ => false,
+            };
+            if let Some((graph, index)) = graph.zip(index).filter(|_| has_failed) {
+                past.failed_nodes.push((graph.name(index).clone(), node.row.id));
+            }
+        }
+    }
+    Ok(past)
 }
 
 /// Why no worker has it yet.
@@ -238,6 +296,7 @@ pub(crate) async fn task<S: Catalog, C: Clock>(
         definition: definition.as_deref(),
         firings: &firings,
         occurrences: &occurrences,
+        is_in_force: is_newest,
         cursor: view.next_fire.filter(|_| is_newest),
         pauses: &pauses,
         before: before.as_ref(),

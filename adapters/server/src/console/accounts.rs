@@ -27,7 +27,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn time(value: &Value) -> Option<Timestamp> {
+pub(super) fn time(value: &Value) -> Option<Timestamp> {
     let at: jiff::Timestamp = value.as_str()?.parse().ok()?;
     Some(Timestamp(at.as_millisecond()))
 }

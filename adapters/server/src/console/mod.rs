@@ -44,6 +44,7 @@ mod runs;
 mod show;
 mod tasks;
 mod terms;
+mod why;
 mod words;
 
 use axum::Router;
@@ -93,12 +94,14 @@ pub(crate) fn routes<S: Catalog, C: Clock>(api: Api<S, C>, calls: Router) -> (Ro
         .on(Method::POST, "/tasks/{name}/edit", Task(Editor), edit::save::<S, C>)
         .on(Method::POST, "/tasks/{name}/remove", Task(Editor), edit::remove::<S, C>)
         .on(Method::GET, "/tasks/{name}/changes", Task(Viewer), tasks::changes::<S, C>)
+        .on(Method::GET, "/tasks/{name}/why", Task(Viewer), why::task::<S, C>)
         .on(Method::POST, "/tasks/{name}/trigger", Task(Operator), tasks::trigger::<S, C>)
         .on(Method::POST, "/tasks/{name}/pause", Task(Operator), tasks::pause::<S, C>)
         .on(Method::POST, "/tasks/{name}/resume", Task(Operator), tasks::resume::<S, C>)
         .on(Method::POST, "/tasks/{name}/backfill", Task(Operator), tasks::backfill::<S, C>)
         .on(Method::GET, "/instances", Somewhere(Viewer), instances::list::<S, C>)
         .on(Method::GET, "/instances/{id}", Instance(Viewer), instances::detail::<S, C>)
+        .on(Method::GET, "/instances/{id}/why", Instance(Viewer), why::instance::<S, C>)
         .on(Method::POST, "/instances/{id}/cancel", Instance(Operator), instances::cancel::<S, C>)
         .on(Method::POST, "/instances/{id}/kill", Instance(Operator), instances::kill::<S, C>)
         .on(Method::POST, "/instances/{id}/skip", Instance(Operator), instances::skip::<S, C>)

@@ -184,6 +184,8 @@ words! {
     edit: "Edit", "编辑";
     enable: "Enable", "启用";
     enabled: "enabled", "启用";
+    explain: "Explain", "解释";
+    why_at: "Time: an instant, or a time in the task's own zone such as 2026-11-30T02:00", "时间：时刻，或任务所在时区的时间，例如 2026-11-30T02:00";
     ended: "Ended", "结束时间";
     ended_badly: "failed", "失败";
     ended_by_minute: "Ended, minute by minute", "每分钟结束数";

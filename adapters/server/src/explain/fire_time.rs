@@ -45,6 +45,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) firings: &'a [Firing],
     /// What is on record of fire times around the stretch.
     pub(crate) occurrences: &'a [Occurrence],
+    /// Whether that version is in force now.
+    pub(crate) is_in_force: bool,
     /// Where its owner has come to, if the version is in force now.
     pub(crate) cursor: Option<Timestamp>,
     /// The pauses that hold the task now, in words.
@@ -115,6 +117,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
     let (before, after) = trigger.map_or((None, None), |trigger| around(facts, trigger));
     let fire_time = trigger.and_then(|trigger| fire_time(facts, trigger));
     let (verdict, mut says) = decide(facts, fire_time);
+    let fire_time = fire_time.or_else(|| on_record(facts, None).and_then(|(_, at)| at));
     let nearest = matches!(verdict, Verdict::NotATime | Verdict::LeftOut(_) | Verdict::OutsideWindow);
     if nearest {
         match (before, after) {
@@ -147,8 +150,12 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
     if facts.was_removed {
         return (Verdict::Removed, vec![format!("The task was removed then, since {since} (version {}).", version.0)]);
     }
-    if let Some(occurrence) = on_record(facts, fire_time) {
-        return (Verdict::NotOnRecord(occurrence.outcome), recorded(facts, occurrence, fire_time));
+    if let Some((occurrence, at)) = on_record(facts, fire_time) {
+        return (Verdict::NotOnRecord(occurrence.outcome), recorded(facts, occurrence, at));
+    }
+    if let Some(at) = fire_time.filter(|at| *at <= facts.made_at) {
+        let says = format!("There was no such task at {at} yet: it was made at {}, {} later.", facts.made_at, between(at, facts.made_at));
+        return (Verdict::BeforeTheTask, vec![says]);
     }
     let Some(definition) = facts.definition else {
         let says = format!("Version {} was in force then, and this program can't read it; nothing is on record of that time.", version.0);
@@ -164,14 +171,20 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
             let says = format!("The task has no times of its own by {by}: it fires by hand{}.", chained.unwrap_or_default());
             return (Verdict::ByHandOnly, vec![says, "Nobody triggered it then, and nothing that it fires after ended then.".to_owned()]);
         }
-        Trigger::Delay { delay } => {
+        trigger if !definition.enabled && schedule(trigger).is_none() => {
+            // Without a cursor nobody knows what its times would be.
+            return (Verdict::Disabled, vec![disabled(&by)]);
+        }
+        Trigger::Delay { delay } if fire_time.is_none() => {
             let says =
                 format!("The task fires {} after it was made and after each trigger, by {by}; nothing came of that then.", lasted(delay.0));
             return (Verdict::NotATime, vec![says]);
         }
         _ => {}
     }
-    if let Some(interval) = definition.trigger.fixed_delay() {
+    if let Some(interval) = definition.trigger.fixed_delay()
+        && fire_time.is_none()
+    {
         let mut says =
             vec![format!("The task fires {} after its last instance has ended, by {by}; that was not so then.", lasted(interval.0))];
         says.extend(facts.before.map(|before| format!("The last one before was instance {}, of {}.", before.id, before.fire_time)));
@@ -192,7 +205,7 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
         );
     }
     if !definition.enabled {
-        return (Verdict::Disabled, vec![format!("The task was disabled (`enabled: false`) by {by}: it fires by hand only.")]);
+        return (Verdict::Disabled, vec![disabled(&by)]);
     }
     if fire_time > facts.now {
         let mut says =
@@ -201,6 +214,10 @@ fn decide(facts: &Facts<'_>, fire_time: Option<Timestamp>) -> (Verdict, Vec<Stri
         return (Verdict::Ahead, says);
     }
     undecided(facts, definition, fire_time, &by)
+}
+
+fn disabled(by: &str) -> String {
+    format!("The task was disabled (`enabled: false`) by {by}: it fires by hand only.")
 }
 
 /// A fire time that has come, and that nothing is on record of.
@@ -261,8 +278,11 @@ fn not_a_time(definition: &TaskDefinition, by: &str, facts: &Facts<'_>) -> (Verd
         }
         None if facts.cursor.is_none() && rate(&definition.trigger).is_some() => {
             let interval = rate(&definition.trigger).unwrap_or(Millis::ZERO);
-            let from = "where it counted from is not kept of versions that are no longer in force";
-            format!("The task fired every {} by {by}; {from}. Nothing is on record of that time.", lasted(interval.0))
+            let (fires, from) = match facts.is_in_force {
+                true => ("fires", "it has no fire time ahead now that others could be counted from"),
+                false => ("fired", "where it counted from is not kept of versions that are no longer in force"),
+            };
+            format!("The task {fires} every {} by {by}; {from}. Nothing is on record of that time.", lasted(interval.0))
         }
         None => format!("The task was not due then, by {by}."),
     };
@@ -317,32 +337,62 @@ fn fired(firing: &Firing) -> String {
     format!("{fire_time}: {how}{late}, as instance {id} (run {run}), which is {}.", state.name().replace('_', " "))
 }
 
-/// What is on record of the fire time: of several runs around it the one that speaks of it.
-fn on_record<'a>(facts: &Facts<'a>, fire_time: Option<Timestamp>) -> Option<&'a Occurrence> {
-    // Of fire times that lie within a run but are none of its own nothing is said. Without a schedule every one is.
-    let is_computed = facts.definition.is_some_and(|definition| schedule(&definition.trigger).is_some());
-    let left_out = fire_time.zip(facts.definition).and_then(|(at, definition)| match &definition.trigger {
+/// What is on record of the fire time: of several runs around it the one that speaks of it, and which of its fire times that is, as far as
+/// that can be told.
+fn on_record<'a>(facts: &Facts<'a>, fire_time: Option<Timestamp>) -> Option<(&'a Occurrence, Option<Timestamp>)> {
+    let around = facts.occurrences.iter().filter(|occurrence| occurrence.first < facts.until && occurrence.last >= facts.from);
+    let speaking = around.filter_map(|occurrence| {
+        let at = own_time(facts, occurrence, fire_time);
+        // Without the trigger it can't be told which they are.
+        let may_be = facts.definition.is_none() && occurrence.count > 2;
+        (at.is_some() || may_be).then_some((occurrence, at))
+    });
+    speaking.min_by_key(|(occurrence, _)| (occurrence.last.since(occurrence.first), std::cmp::Reverse(occurrence.at)))
+}
+
+/// The fire time of a run on record that lies in the stretch. What lies between the run's first and last and is none of its own has another
+/// fate, or is no fire time.
+fn own_time(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timestamp>) -> Option<Timestamp> {
+    let is_asked = |at: &Timestamp| (facts.from..facts.until).contains(at);
+    if let Some(at) = [occurrence.first, occurrence.last].into_iter().find(is_asked) {
+        return Some(at);
+    }
+    if occurrence.count <= 2 {
+        return None;
+    }
+    let trigger = &facts.definition?.trigger;
+    let at = match rate(trigger) {
+        Some(interval) => of_grid(occurrence, interval, facts.from)?,
+        None => fire_time?,
+    };
+    let left_out = match trigger {
         Trigger::Timetable(timetable) => timetable.left_out(at),
         _ => None,
-    });
-    let speaks = |occurrence: &&Occurrence| {
-        let is_exact = [occurrence.first, occurrence.last].iter().any(|at| (facts.from..facts.until).contains(at));
-        let is_left_out = match occurrence.outcome {
-            Outcome::ExcludedDay => Some(LeftOut::ExcludedDay),
-            Outcome::BlackedOut => Some(LeftOut::BlackedOut),
-            _ => None,
-        };
-        is_exact || ((fire_time.is_some() || !is_computed) && (is_left_out.is_none() || is_left_out == left_out))
     };
-    let spoken = facts.occurrences.iter().filter(|occurrence| occurrence.first < facts.until && occurrence.last >= facts.from);
-    spoken.filter(speaks).min_by_key(|occurrence| (occurrence.last.since(occurrence.first), std::cmp::Reverse(occurrence.at)))
+    let of_run = match occurrence.outcome {
+        Outcome::ExcludedDay => Some(LeftOut::ExcludedDay),
+        Outcome::BlackedOut => Some(LeftOut::BlackedOut),
+        _ => None,
+    };
+    (is_asked(&at) && occurrence.first < at && at < occurrence.last && left_out == of_run).then_some(at)
+}
+
+/// The first fire time of a fixed rate's run from an instant on; `None` where the run was counted by another interval.
+fn of_grid(occurrence: &Occurrence, interval: Millis, from: Timestamp) -> Option<Timestamp> {
+    let interval = interval.0.max(1);
+    let length = occurrence.last.since(occurrence.first).0;
+    let steps = from.since(occurrence.first).0.div_ceil(interval);
+    length.is_multiple_of(interval).then(|| occurrence.first.saturating_add(Millis(steps.saturating_mul(interval))))
 }
 
 /// What the record says. Every outcome has its words.
-fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timestamp>) -> Vec<String> {
+fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, at: Option<Timestamp>) -> Vec<String> {
     let policies = facts.definition.map(|definition| &definition.policies);
-    let at = fire_time.unwrap_or(occurrence.first);
-    let told = facts.definition.map_or_else(|| at.to_string(), |definition| told(at, definition));
+    let told = match (at, facts.definition) {
+        (Some(at), Some(definition)) => told(at, definition),
+        (Some(at), None) => at.to_string(),
+        (None, _) => format!("Any of the {} fire times from {} to {}", occurrence.count, occurrence.first, occurrence.last),
+    };
     let why = match occurrence.outcome {
         Outcome::Coalesced => {
             let by = occurrence
@@ -365,7 +415,12 @@ fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timest
         }
         Outcome::QueueFull => format!("{told} was discarded: the task was at its limit, and its queue was full (`concurrency.max_queue`)."),
         Outcome::Disabled => format!("{told} passed while the task was disabled (`enabled: false`)."),
-        Outcome::Withdrawn => format!("{told} was given up before it came: the task was edited or removed."),
+        Outcome::Withdrawn if occurrence.version == Version(0) => {
+            format!("{told}: a trigger by hand came to nothing: there was no such task, or no such node, any more.")
+        }
+        Outcome::Withdrawn => {
+            format!("{told} had come and was not fired yet when the task was edited or removed, and was given up with that.")
+        }
         Outcome::ChainTooLong => format!(
             "{told}: another task had ended, and this one was not fired for it, because too many tasks had fired one another before."
         ),
@@ -379,7 +434,7 @@ fn recorded(facts: &Facts<'_>, occurrence: &Occurrence, fire_time: Option<Timest
     } else {
         says.push(format!("That was decided at {}.", occurrence.at));
     }
-    if occurrence.count > 1 {
+    if occurrence.count > 1 && at.is_some() {
         let others = plural(occurrence.count - 1, "other fire time", "other fire times");
         says.push(format!("It shares that with {others}, from {} to {}.", occurrence.first, occurrence.last));
     }
@@ -399,6 +454,8 @@ fn fire_time(facts: &Facts<'_>, trigger: &Trigger) -> Option<Timestamp> {
         Trigger::FixedRate { .. } => of_rate(facts, trigger),
         _ => None,
     };
+    // One that nobody can count is where its owner says.
+    let found = found.or_else(|| facts.cursor.filter(|cursor| is_delayed(trigger) && *cursor >= facts.from));
     found.filter(|at| *at < facts.until)
 }
 
@@ -417,6 +474,11 @@ fn of_rate(facts: &Facts<'_>, trigger: &Trigger) -> Option<Timestamp> {
     Some(Timestamp(first)).filter(|at| *at >= facts.made_at && starts_at.is_none_or(|starts_at| *at >= starts_at))
 }
 
+/// Whether its fire times follow from what happens.
+fn is_delayed(trigger: &Trigger) -> bool {
+    matches!(trigger, Trigger::Delay { .. }) || trigger.fixed_delay().is_some()
+}
+
 fn rate(trigger: &Trigger) -> Option<Millis> {
     match trigger {
         Trigger::FixedRate { interval } => Some(*interval),
@@ -428,8 +490,14 @@ fn rate(trigger: &Trigger) -> Option<Millis> {
     }
 }
 
-/// The fire times before and after the stretch that are fired.
+/// The fire times before and after the stretch that are fired: by the version that was in force, and none from before that.
 fn around(facts: &Facts<'_>, trigger: &Trigger) -> (Option<Timestamp>, Option<Timestamp>) {
+    let (before, after) = around_at_all(facts, trigger);
+    let since = facts.version.map_or(facts.made_at, |(_, since)| since);
+    (before.filter(|before| *before > since), after.filter(|after| *after > since))
+}
+
+fn around_at_all(facts: &Facts<'_>, trigger: &Trigger) -> (Option<Timestamp>, Option<Timestamp>) {
     let last = Timestamp(facts.until.0.saturating_sub(1));
     let (just_before, floor) = (Timestamp(facts.from.0.saturating_sub(1)), facts.from.saturating_sub(BEFORE_MAX));
     match trigger {
@@ -437,11 +505,12 @@ fn around(facts: &Facts<'_>, trigger: &Trigger) -> (Option<Timestamp>, Option<Ti
         Trigger::Timetable(timetable) if matches!(timetable.series(), Series::Cron(_)) => {
             (timetable.latest_in(floor, just_before), timetable.next_after(last))
         }
+        _ if is_delayed(trigger) => (None, facts.cursor.filter(|cursor| *cursor > last)),
         _ => {
             let interval = rate(trigger);
             let at = of_rate(&Facts { from: facts.until, ..*facts }, trigger);
             let before = at.zip(interval).map(|(at, interval)| at.saturating_sub(interval)).filter(|before| *before < facts.from);
-            (before.filter(|before| *before >= facts.made_at), at.and_then(|at| misfire::fired_from(trigger, at)))
+            (before, at.and_then(|at| misfire::fired_from(trigger, at)))
         }
     }
 }

@@ -8,13 +8,20 @@ use punctual_core::instance::{Cause, InstanceRow, MapPhase, Origin, State, Trans
 use punctual_core::routing::{Needs, Nobody};
 use punctual_core::time::{Millis, Timestamp};
 
+use super::pauses::{self, Span};
 use super::{between, plural};
 use crate::cli::ask::lasted;
 
 /// Shorter waits are in the numbers only.
 const TOLD_MIN: Millis = Millis(100);
+/// From ready to dispatched: a longer wait wants a reason.
+const READY_MAX: Millis = Millis::from_secs(1);
+/// Longer than this a worker is not about to have it.
+const ASSIGNED_WITHIN: Millis = Millis::from_secs(5);
 /// Instances that hold a limit and are named.
 const HOLDERS_NAMED: usize = 3;
+/// Failed nodes, and pauses, that are named.
+const NAMED_MAX: usize = 3;
 
 /// What is known of an instance.
 pub(crate) struct Facts<'a> {
@@ -23,6 +30,28 @@ pub(crate) struct Facts<'a> {
     pub(crate) definition: Option<&'a Arc<TaskDefinition>>,
     pub(crate) now: Timestamp,
     pub(crate) live: Live,
+    pub(crate) past: Past,
+}
+
+/// What is on record beside it.
+#[derive(Default)]
+pub(crate) struct Past {
+    /// The pauses that held its task.
+    pub(crate) pauses: Vec<Span>,
+    /// Whether those are all since it was made.
+    pub(crate) are_all_pauses: bool,
+    /// Its later runs, oldest first.
+    pub(crate) reruns: Vec<Rerun>,
+    /// The nodes that failed, of the run of a workflow that did.
+    pub(crate) failed_nodes: Vec<(Arc<str>, InstanceId)>,
+}
+
+/// A later run of the same firing.
+#[derive(Clone, Debug)]
+pub(crate) struct Rerun {
+    pub(crate) id: InstanceId,
+    pub(crate) run: u32,
+    pub(crate) state: State,
 }
 
 /// What is known of the present, for one that has not ended.
@@ -60,8 +89,9 @@ pub(crate) enum Kind {
     Delay,
     /// A limit.
     Slot,
-    /// A worker with room, or the rate limit.
-    Worker,
+    /// From ready to dispatched: a slot of a group, the end of a pause, a breaker, the rate limit, or a worker with room. Records don't tell
+    /// which.
+    Ready,
     /// From the assignment to the beginning.
     Begin,
     Running,
@@ -75,14 +105,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All that take time.
-    pub(crate) const TIMED: [Kind; 7] = [Kind::Delay, Kind::Slot, Kind::Worker, Kind::Begin, Kind::Running, Kind::Backoff, Kind::Parts];
+    pub(crate) const TIMED: [Kind; 7] = [Kind::Delay, Kind::Slot, Kind::Ready, Kind::Begin, Kind::Running, Kind::Backoff, Kind::Parts];
 
     /// For programs.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Delay => "delay",
             Kind::Slot => "slot",
-            Kind::Worker => "worker",
+            Kind::Ready => "ready",
             Kind::Begin => "begin",
             Kind::Running => "running",
             Kind::Backoff => "backoff",
@@ -96,7 +126,7 @@ impl Kind {
         match self {
             Kind::Delay => "waiting for its delay",
             Kind::Slot => "waiting for a slot",
-            Kind::Worker => "waiting for a worker",
+            Kind::Ready => "from ready to dispatched",
             Kind::Begin => "until the worker began",
             Kind::Running => "running",
             Kind::Backoff => "waiting between attempts",
@@ -139,7 +169,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
         let until = next.map_or(facts.now, |next| next.at);
         let lasted = if kind == Kind::Ended { Millis::ZERO } else { until.since(transition.at) };
         let says = if index == 0 { begun(facts, transition) } else { happened(facts, transition) };
-        steps.push(Step { at: transition.at, says, kind, lasted, then: then(facts, kind, lasted, next) });
+        steps.push(Step { at: transition.at, says, kind, lasted, then: then(facts, index, kind, lasted) });
     }
     let times: Vec<_> = Kind::TIMED
         .into_iter()
@@ -153,6 +183,13 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
     Explanation { summary, steps, times }
 }
 
+/// Whether it was ready for so long that pauses are worth looking for.
+pub(crate) fn was_ready_long(row: &InstanceRow) -> bool {
+    let transitions = &row.transitions;
+    let waits = transitions.iter().zip(transitions.iter().skip(1)).filter(|(ready, _)| ready.to == State::Created);
+    waits.into_iter().any(|(ready, next)| next.at.since(ready.at) >= TOLD_MIN)
+}
+
 /// What the time behind a transition goes into.
 fn kind_of(facts: &Facts<'_>, transition: &Transition, next: Option<&Transition>) -> Kind {
     match transition.to {
@@ -164,7 +201,7 @@ fn kind_of(facts: &Facts<'_>, transition: &Transition, next: Option<&Transition>
             (Some(_), _) if facts.row.links.as_ref().is_some_and(|links| links.slot.is_some()) => Kind::Slot,
             (Some(_), _) => Kind::Delay,
         },
-        State::Created => Kind::Worker,
+        State::Created => Kind::Ready,
         State::Dispatched => Kind::Begin,
         State::Running if matches!(transition.cause, Cause::Divided | Cause::Calls) => Kind::Parts,
         State::Running => Kind::Running,
@@ -174,8 +211,8 @@ fn kind_of(facts: &Facts<'_>, transition: &Transition, next: Option<&Transition>
 }
 
 /// What came after a step, where that is worth a word.
-fn then(facts: &Facts<'_>, kind: Kind, took: Millis, next: Option<&Transition>) -> Option<String> {
-    let is_over = next.is_some();
+fn then(facts: &Facts<'_>, index: usize, kind: Kind, took: Millis) -> Option<String> {
+    let is_over = index + 1 < facts.row.transitions.len();
     if kind == Kind::Ended || (is_over && took < TOLD_MIN && kind != Kind::Running) {
         return None;
     }
@@ -187,13 +224,57 @@ fn then(facts: &Facts<'_>, kind: Kind, took: Millis, next: Option<&Transition>) 
             if facts.row.origin == Origin::CatchUp { "its turn (`misfire.rate`)" } else { "its delay" }
         ),
         Kind::Slot => format!("{} for {}", verb("waited", "has waited"), limit(facts)),
-        Kind::Worker => format!("{} for a worker{}", verb("waited", "has waited"), rate(facts)),
+        Kind::Ready if !is_over => format!("ready for {}", lasted(took.0)),
+        Kind::Ready => ready(facts, index, took),
         Kind::Begin => format!("{} for the worker to begin", verb("waited", "has waited")),
         Kind::Running => verb("ran", "has run"),
         Kind::Backoff => format!("{} before the next attempt", verb("waited", "has waited")),
         Kind::Parts => format!("{} {}", if is_over { "its parts ran" } else { "its parts have run" }, lasted(took.0)),
         Kind::Ended => return None,
     })
+}
+
+/// What can be told of the time from ready to dispatched.
+fn ready(facts: &Facts<'_>, index: usize, took: Millis) -> String {
+    let since = facts.row.transitions[index].at;
+    let held = pauses::held(&facts.past.pauses, since, since.saturating_add(took));
+    let is_returned = facts.row.transitions.get(index + 1).is_some_and(|next| next.cause != Cause::Assigned);
+    let end = if is_returned { "this" } else { "dispatched" };
+    let mut says = format!("from ready to {end} {}", lasted(took.0));
+    if held >= TOLD_MIN {
+        says += &format!(": {}", pauses::in_short(held));
+    }
+    if Millis(took.0.saturating_sub(held.0)) >= READY_MAX {
+        says += if held >= TOLD_MIN { "; for the rest " } else { ": " };
+        says += &reasons(facts, index);
+    }
+    says
+}
+
+/// All that may have held it when it was ready: what its task makes impossible is left out.
+fn reasons(facts: &Facts<'_>, index: usize) -> String {
+    let mut others = Vec::new();
+    if !facts.past.are_all_pauses {
+        others.push("a pause".to_owned());
+    }
+    if facts.definition.is_none_or(|definition| definition.of_part(facts.row.part).downstream.is_some()) {
+        others.push("a breaker".to_owned());
+    }
+    match facts.definition {
+        Some(_) => others.extend(rate_limit(facts)),
+        None => others.push("a rate limit".to_owned()),
+    }
+    // It is asked for once, and kept until the end.
+    let is_first = !facts.row.transitions[..index].iter().any(|before| before.cause == Cause::Assigned);
+    if let Some(slot) = facts.row.links.as_ref().and_then(|links| links.slot.as_ref()).filter(|_| is_first) {
+        others.push(format!("the limit of the group {:?}", slot.group));
+    }
+    let held = match others.split_last() {
+        None => String::new(),
+        Some((only, [])) => format!(", {only} held it"),
+        Some((last, others)) => format!(", {} or {last} held it", others.join(", ")),
+    };
+    format!("no worker was free for it{held}, or no scheduler ran; records do not keep which")
 }
 
 /// The limit that it waits or waited for.
@@ -210,11 +291,19 @@ fn limit(facts: &Facts<'_>) -> String {
     }
 }
 
-/// That the rate limit may be what it waited for.
+/// That the rate limit may be what it waits for.
 fn rate(facts: &Facts<'_>) -> String {
-    let rate = facts.definition.and_then(|definition| definition.policies.rate);
-    rate.map(|rate| format!(", or for the rate limit of {} in {}", plural(rate.starts.into(), "start", "starts"), lasted(rate.per.0)))
-        .unwrap_or_default()
+    rate_limit(facts).map(|limit| format!(", or it waits for {limit}")).unwrap_or_default()
+}
+
+/// The same, where nothing else is known.
+fn unless_rate(facts: &Facts<'_>) -> String {
+    rate_limit(facts).map(|limit| format!(" but {limit}")).unwrap_or_default()
+}
+
+fn rate_limit(facts: &Facts<'_>) -> Option<String> {
+    let rate = facts.definition.and_then(|definition| definition.policies.rate)?;
+    Some(format!("the rate limit of {} in {}", plural(rate.starts.into(), "start", "starts"), lasted(rate.per.0)))
 }
 
 /// Where it comes from.
@@ -228,7 +317,7 @@ fn begun(facts: &Facts<'_>, first: &Transition) -> String {
     let cause = cause.as_deref().unwrap_or("another one");
     let mut says = match (row.parent(), row.origin) {
         (Some(parent), _) => match first.cause {
-            Cause::CarriedOver | Cause::Marked | Cause::NodeSkipped => happened(facts, first),
+            Cause::CarriedOver | Cause::Marked | Cause::NodeSkipped | Cause::ParentEnded => happened(facts, first),
             Cause::RuleMet => format!("Its node of the run {parent} could start: the nodes before it had come to what its rule wants."),
             _ => format!("It was made as a part of instance {parent}."),
         },
@@ -357,16 +446,32 @@ fn happened(facts: &Facts<'_>, transition: &Transition) -> String {
         },
         Cause::PartsEnded if transition.to == State::Succeeded => "All its parts had succeeded.".to_owned(),
         Cause::PartsEnded => format!("All its parts had ended{because}."),
+        Cause::ParentEnded if transition.from.is_none() => format!("It did not start: the end of the run keeps it from that{because}."),
         Cause::ParentEnded => "What it is a part of has ended.".to_owned(),
         Cause::WorkerGone => format!("The only worker that it was for is gone{because}."),
         Cause::TooManyParts => format!("It would have had too many parts{because}."),
         Cause::ResultsTooLarge => format!("What its parts have answered is too much{because}."),
         Cause::RuleMet => "The nodes before it had come to what its rule wants.".to_owned(),
-        Cause::NodeSkipped => format!("It did not start: its rule, its condition or the end of the run keeps it from that{because}."),
+        Cause::NodeSkipped => format!("It did not start: {} keeps it from that{because}.", detail.map_or(KEPT_BY_ANY, kept_by)),
         Cause::Marked => format!("It is {} because somebody said so{asked}.", words(transition.to)),
         Cause::CarriedOver => format!("It had ended so in the run before, and was carried over{because}."),
         Cause::Calls => format!("It called the task {}, which runs in its place.", detail.unwrap_or("that it names")),
         Cause::CallEnded => format!("What it had called has ended{because}."),
+    }
+}
+
+const KEPT_BY_ANY: &str = "its rule, its condition or the end of the run";
+
+/// What keeps a node from starting, by the reason that is on record: see [`SkipReason::explain`](punctual_core::workflow::SkipReason::explain).
+fn kept_by(reason: &str) -> &'static str {
+    if reason.starts_with("upstream `") || reason.starts_with("no upstream ") {
+        "its rule"
+    } else if reason.starts_with("its condition ") || reason.starts_with('`') {
+        "its condition"
+    } else if reason.starts_with("the failure of `") || reason == "the run was cancelled" {
+        "the end of the run"
+    } else {
+        KEPT_BY_ANY
     }
 }
 
@@ -421,7 +526,27 @@ fn ended(facts: &Facts<'_>, times: &[(Kind, Millis)]) -> Vec<String> {
     {
         summary.push(if row.transitions.len() == 1 { begun(facts, last) } else { happened(facts, last) });
     }
+    let failed = facts.past.failed_nodes.iter().take(NAMED_MAX).map(|(name, id)| format!("Its node {name:?} failed, as instance {id}."));
+    summary.extend(failed);
+    let more = facts.past.failed_nodes.len().saturating_sub(NAMED_MAX) as u64;
+    if more > 0 {
+        summary.push(format!("So did {}.", plural(more, "other one", "others")));
+    }
+    summary.extend(held_while_ready(facts));
+    if let Some(last) = facts.past.reruns.last() {
+        let others = facts.past.reruns.len() as u64 - 1;
+        let others = if others == 0 { String::new() } else { format!(", after {} between", plural(others, "other run", "other runs")) };
+        summary.push(format!("It was run again, as instance {} (run {}{others}), which is {}.", last.id, last.run, words(last.state)));
+    }
     summary
+}
+
+/// The pauses that held it when it was ready.
+fn held_while_ready(facts: &Facts<'_>) -> Vec<String> {
+    let transitions = &facts.row.transitions;
+    let waits = transitions.iter().zip(transitions.iter().skip(1)).filter(|(ready, _)| ready.to == State::Created);
+    let told = waits.flat_map(|(ready, next)| facts.past.pauses.iter().filter_map(|span| span.told(ready.at, next.at)));
+    told.filter(|(held, _)| *held >= TOLD_MIN).map(|(_, told)| told).take(NAMED_MAX).collect()
 }
 
 /// What an instance waits for now.
@@ -447,9 +572,16 @@ fn not_ended(facts: &Facts<'_>) -> Vec<String> {
                 format!("It has waited {so_far} for {}{held}.", limit(facts))
             }
         },
+        State::Created if row.waits_for_group().is_some() => {
+            format!("It has waited {so_far} for {}.", limit(facts))
+        }
+        State::Created if is_held && facts.live.route == Route::Nothing => format!("It has been ready for {so_far}."),
         State::Created => {
             let why = match &facts.live.route {
-                Route::Nothing => format!("a worker is about to have it{}", rate(facts)),
+                Route::Nothing if row.transitions.last().is_none_or(|last| facts.now.since(last.at) <= ASSIGNED_WITHIN) => {
+                    format!("one is about to have it{}", rate(facts))
+                }
+                Route::Nothing => format!("nothing is known to be in its way{}", unless_rate(facts)),
                 Route::Nobody(nobody, needs) => format!("{}{}", nobody.reason(), asked_of_workers(needs)),
                 Route::Full { waiting } => {
                     let others = waiting.saturating_sub(1) as u64;

@@ -4,6 +4,7 @@
 
 pub(crate) mod fire_time;
 pub(crate) mod instance;
+pub(crate) mod pauses;
 
 use punctual_core::time::Timestamp;
 

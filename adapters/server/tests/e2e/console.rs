@@ -45,6 +45,8 @@ const PAGES: &[&str] = &[
     "/tasks/nightly",
     "/tasks/nightly/edit",
     "/tasks/nightly/changes",
+    "/tasks/nightly/why",
+    "/tasks/nightly/why?at=2033-06-30T01:30",
     "/tasks/new",
     "/tasks/new?like=nightly",
     "/tasks/flow",
@@ -184,8 +186,14 @@ fn every_page_is_whole_in_each_language() {
     }
     let all = parts.split("class=\"more\" href=\"").nth(1).unwrap().split('"').next().unwrap().replace("&#38;", "&");
     assert!(dev.page(&all).body.contains("2/3 us"), "{all}");
+    let why = dev.page(&format!("/instances/{failed}/why")).body;
+    assert!(why.contains("no attempt was left (`max_attempts: "), "{why}");
+    let ahead = dev.page("/tasks/nightly/why?at=2033-06-30T01:30").body;
+    assert!(ahead.contains("That is still ahead: it fires at 2033-06-30T05:30:00Z"), "{ahead}");
+    assert_eq!(dev.page("/tasks/nightly/why?at=soon").status, 400);
     let stories = [failed, run, running, pieces].map(|id| format!("/instances/{id}"));
-    for path in PAGES.iter().copied().chain(stories.iter().map(String::as_str)) {
+    let whys = stories.each_ref().map(|story| format!("{story}/why"));
+    for path in PAGES.iter().copied().chain(stories.iter().chain(&whys).map(String::as_str)) {
         for (lang, tag) in [("en-US,en;q=0.9", "lang=\"en\""), ("zh-CN,zh;q=0.9,en;q=0.5", "lang=\"zh-CN\"")] {
             let page = dev.page_in(lang, path);
             assert_eq!(page.status, 200, "{path}: {page:?}");
@@ -218,7 +226,10 @@ fn what_people_write_shows_as_text() {
     dev.done("/pauses/set", &[("kind", "task"), ("name", EVIL), ("reason", EVIL), ("confirmed", "yes")], "Paused");
     let shown = "&#60;script&#62;alert(1)&#60;/script&#62; &#38; &#34;quotes&#34;";
     let search = format!("/tasks?q={}", escaped(EVIL));
-    for path in ["/", "/tasks", &search, &address, &format!("{address}/edit"), &story, "/instances", "/pauses", "/audit"] {
+    let whys = [format!("{address}/why"), format!("{story}/why")];
+    for path in
+        ["/", "/tasks", &search, &address, &format!("{address}/edit"), &whys[0], &story, &whys[1], "/instances", "/pauses", "/audit"]
+    {
         let page = dev.page(path);
         assert_eq!(page.status, 200, "{path}: {page:?}");
         check_page(path, &page);

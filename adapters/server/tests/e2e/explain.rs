@@ -100,11 +100,90 @@ fn a_time_of_a_task_says_what_became_of_it() {
     assert!(people.stdout.starts_with("nightly at 2033-06-30 ") && people.stdout.contains(": ahead\n"), "{}", people.stdout);
     for (arguments, code, says) in [
         (&["explain", "nightly"][..], 2, "of a task say the time, too"),
-        (&["explain", "nightly", "--at", "soon"], 1, "PUN-305: at: \"soon\" is not a time"),
+        (&["explain", "nightly", "--at", "soon"], 2, "PUN-305: at: \"soon\" is not a time"),
         (&["explain", "none", "--at", "2033-06-30T02:00"], 1, "PUN-303"),
     ] {
         let refused = dev.cli(arguments);
         assert_eq!((refused.code, refused.stderr.contains(says)), (Some(code), true), "{}", refused.stderr);
     }
+    dev.stop();
+}
+
+const HELD: &str = r#"
+groups:
+  g: {max_running: 1}
+tasks:
+  - {name: ga, group: g, trigger: manual, command: "until test -e go; do sleep 0.05; done"}
+  - {name: gb, group: g, trigger: manual, command: "true"}
+  - {name: held, trigger: manual, command: "true"}
+  - {name: reminder, trigger: {delay: 3s}, command: "true"}
+  - {name: later, trigger: {delay: 1h}, command: "true"}
+  - {name: stopped, enabled: false, trigger: {fixed_rate: 10s}, command: "true"}
+  - name: flow
+    trigger: manual
+    nodes:
+      - {name: load, command: "exit 3"}
+      - {name: send, after: load, command: "true"}
+"#;
+
+/// What held something is told while it does and afterwards, and nothing else is.
+#[test]
+fn what_held_it_is_told_as_far_as_it_is_known() {
+    let folder = Folder::with(HELD);
+    let dev = folder.dev();
+    let trigger = |task: &str| {
+        let answer = dev.post(&format!("/api/v1/tasks/{task}/trigger"), None, &json!({})).json();
+        answer["instance"]["id"].as_str().unwrap().to_owned()
+    };
+    let explain = |id: &str| dev.cli(&["explain", id]).stdout;
+    let at = |task: &str, at: &str| dev.cli(&["explain", task, "--at", at, "--json"]).json();
+    assert_eq!(dev.cli(&["pause", "reminder"]).code, Some(0));
+    assert_eq!(dev.cli(&["pause", "held"]).code, Some(0));
+    trigger("ga");
+    dev.instance_in("ga", "running");
+    let (gb, held) = (trigger("gb"), trigger("held"));
+    eventually("it waits for the group", || explain(&gb).contains(" for a slot of the group \"g\".\n").then_some(()));
+    let told = explain(&held);
+    assert!(told.contains("It is held by a pause: ") && told.contains("It has been ready for ") && !told.contains("worker"), "{told}");
+    let since = std::time::Instant::now();
+    eventually("the delay is over", || (since.elapsed() > std::time::Duration::from_millis(3_200)).then_some(()));
+    folder.write("go", "");
+    for task in ["held", "reminder"] {
+        assert_eq!(dev.cli(&["resume", task]).code, Some(0));
+    }
+    for id in [&gb, &held] {
+        eventually("it is done", || (dev.instance(id)["state"] == "succeeded").then_some(()));
+    }
+    let told = dev.cli(&["explain", &gb, "--json"]).json().to_string();
+    let possible = "no worker was free for it, or no scheduler ran";
+    assert!(told.contains("the limit of the group") && !told.contains(possible) && told.contains("records do not keep which"), "{told}");
+    let told = dev.cli(&["explain", &held, "--json"]).json()["summary"].to_string();
+    assert!(told.contains("A pause of the task") && told.contains(" held it for ") && told.contains(" lifted it at "), "{told}");
+
+    let passed = eventually("it has passed", || {
+        let occurrences = dev.get("/api/v1/tasks/reminder/occurrences");
+        occurrences["occurrences"].as_array().unwrap().first().cloned()
+    });
+    let first = passed["first"].as_str().unwrap();
+    // To the millisecond, and to the second.
+    for asked in [first.to_owned(), format!("{}Z", &first[..19])] {
+        let told = at("reminder", &asked);
+        assert_eq!((&told["verdict"], &told["fire_time"]), (&json!("paused"), &json!(first)), "{told}");
+    }
+    let next = dev.get("/api/v1/tasks/later")["next_fire"].as_str().unwrap().to_owned();
+    let told = at("later", &next);
+    assert_eq!((&told["verdict"], &told["fire_time"]), (&json!("ahead"), &json!(next)), "{told}");
+    assert_eq!(at("stopped", &next)["verdict"], "disabled");
+
+    let flow = trigger("flow");
+    eventually("it has failed", || (dev.instance(&flow)["state"] == "failed").then_some(()));
+    let nodes = dev.instance(&flow)["nodes"].clone();
+    let node = |place: usize| nodes[place]["instance"].as_str().unwrap_or_else(|| panic!("{nodes}"));
+    assert!(explain(&flow).contains(&format!("Its node \"load\" failed, as instance {}.", node(0))), "{}", explain(&flow));
+    let told = explain(node(1));
+    assert!(told.contains("It did not start: its rule keeps it from that: upstream `load` failed."), "{told}");
+    let rerun = dev.cli(&["rerun", &flow, "--json"]);
+    assert_eq!(rerun.code, Some(0), "{}", rerun.stderr);
+    eventually("the later run is told", || explain(&flow).contains("It was run again, as instance ").then_some(()));
     dev.stop();
 }

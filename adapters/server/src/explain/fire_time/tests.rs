@@ -26,6 +26,7 @@ struct Case {
     now: i64,
     version: Option<(Version, Timestamp)>,
     was_removed: bool,
+    is_in_force: bool,
     firings: Vec<Firing>,
     occurrences: Vec<Occurrence>,
     cursor: Option<i64>,
@@ -43,6 +44,7 @@ impl Case {
             now: START + 10 * DAY,
             version,
             was_removed: false,
+            is_in_force: true,
             firings,
             occurrences,
             cursor: Some(START + 11 * DAY),
@@ -62,6 +64,7 @@ impl Case {
             definition: self.definition.as_deref(),
             firings: &self.firings,
             occurrences: &self.occurrences,
+            is_in_force: self.is_in_force,
             cursor: self.cursor.map(Timestamp),
             pauses: &self.pauses,
             before: None,
@@ -150,7 +153,9 @@ fn what_is_on_record_is_told() {
             }
             Outcome::QueueFull => (" was discarded: the task was at its limit, and its queue was full (`concurrency.max_queue`).", decided),
             Outcome::Disabled => (" passed while the task was disabled (`enabled: false`).", decided),
-            Outcome::Withdrawn => (" was given up before it came: the task was edited or removed.", decided),
+            Outcome::Withdrawn => {
+                (" had come and was not fired yet when the task was edited or removed, and was given up with that.", decided)
+            }
             Outcome::ChainTooLong => (
                 ": another task had ended, and this one was not fired for it, because too many tasks had fired one another before.",
                 decided,
@@ -204,15 +209,25 @@ fn what_was_never_due_is_told_with_the_times_around_it() {
     rate.check(
         "not_a_fire_time",
         &[&format!(
+            "The task fires every 10 min by {BY}; it has no fire time ahead now that others could be counted from. Nothing is on record of that time."
+        )],
+    );
+    rate.is_in_force = false;
+    rate.check(
+        "not_a_fire_time",
+        &[&format!(
             "The task fired every 10 min by {BY}; where it counted from is not kept of versions that are no longer in force. Nothing is on record of \
              that time."
         )],
     );
-    Case::new("{fixed_delay: 10m}", "", START)
-        .check("not_a_fire_time", &[&format!("The task fires 10 min after its last instance has ended, by {BY}; that was not so then.")]);
+    let next = "The next fire time after it is 2026-12-10T17:00:00Z.";
+    Case::new("{fixed_delay: 10m}", "", START).check(
+        "not_a_fire_time",
+        &[&format!("The task fires 10 min after its last instance has ended, by {BY}; that was not so then."), next],
+    );
     Case::new("{delay: 10m}", "", START).check(
         "not_a_fire_time",
-        &[&format!("The task fires 10 min after it was made and after each trigger, by {BY}; nothing came of that then.")],
+        &[&format!("The task fires 10 min after it was made and after each trigger, by {BY}; nothing came of that then."), next],
     );
     Case::new("manual", "", START).check(
         "by_hand_only",
@@ -301,4 +316,101 @@ fn what_is_ahead_or_has_just_come() {
     (jittered.now, jittered.cursor) = (DUE, Some(DUE));
     let explained = jittered.explained();
     assert!(explained.verdict == Verdict::JustDue && explained.says[0].contains("(`trigger.jitter`)"), "{explained:?}");
+}
+
+#[test]
+fn a_time_that_only_its_owner_can_count_is_ahead_or_due() {
+    for trigger in ["{delay: 10m}", "{fixed_delay: 10m}", "{fixed_delay: 10m, ends_at: 2030-01-01T00:00:00Z}"] {
+        let mut case = Case::new(trigger, "", DUE);
+        (case.now, case.cursor) = (START, Some(DUE + 512));
+        case.check("ahead", &["That is still ahead: it fires at 2026-11-30T01:00:00.512Z, in 8 h."]);
+        assert_eq!(case.explained().fire_time, Some(Timestamp(DUE + 512)));
+        case.now = DUE + 5_512;
+        case.pauses = vec!["the task \"a\" has been paused since then by ann".to_owned()];
+        assert_eq!(case.explained().verdict, Verdict::Paused);
+        case.pauses.clear();
+        case.check("just_due", &["2026-11-30T01:00:00.512Z came 5 s ago, and its owner has not come to it yet."]);
+        // What has passed in a pause has no cursor, or one behind it.
+        (case.now, case.cursor) = (START + 10 * DAY, None);
+        let at = Timestamp(DUE + 512);
+        case.occurrences = vec![Occurrence { first: at, last: at, ..occurrence(Outcome::Paused) }];
+        let explained = case.explained();
+        assert_eq!((explained.verdict.name(), explained.fire_time), ("paused", Some(at)));
+        assert!(explained.says[0].starts_with("2026-11-30T01:00:00.512Z passed while the task was paused."), "{explained:?}");
+    }
+}
+
+#[test]
+fn a_disabled_task_is_said_to_be() {
+    for trigger in ["{fixed_rate: 10m}", "{fixed_delay: 10m}", "{delay: 10m}"] {
+        for is_in_force in [true, false] {
+            let mut case = Case::new(trigger, ", enabled: false", START + 60_000);
+            (case.cursor, case.is_in_force) = (None, is_in_force);
+            case.check("disabled", &[&format!("The task was disabled (`enabled: false`) by {BY}: it fires by hand only.")]);
+        }
+    }
+}
+
+/// Of a fixed rate, too: there a run on record says where its times are.
+#[test]
+fn only_fire_times_of_a_run_share_its_fate() {
+    let run = Occurrence { last: Timestamp(DUE + 600_000), count: 11, ..occurrence(Outcome::Paused) };
+    let mut case = Case::new("{fixed_rate: 1m}", "", DUE + 180_000);
+    // Its owner has counted from elsewhere since.
+    case.cursor = Some(START + 11 * DAY + 7_000);
+    case.occurrences = vec![run.clone()];
+    let explained = case.explained();
+    assert_eq!((explained.verdict.name(), explained.fire_time), ("paused", Some(Timestamp(DUE + 180_000))));
+    assert_eq!(
+        (&*explained.says[0], &*explained.says[2]),
+        (
+            "2026-11-30T01:03:00Z passed while the task was paused. Nothing is made up for after a pause.",
+            "It shares that with 10 other fire times, from 2026-11-30T01:00:00Z to 2026-11-30T01:10:00Z."
+        )
+    );
+    for (at, trigger, count) in [
+        // No fire time of the run, one second beside one.
+        (DUE + 181_000, "{fixed_rate: 1m}", 11),
+        // The run has its first and last only.
+        (DUE + 180_000, "{fixed_rate: 1m}", 2),
+        // The run was counted by another interval.
+        (DUE + 180_000, "{fixed_rate: 7m}", 11),
+    ] {
+        let mut case = Case { occurrences: vec![Occurrence { count, ..run.clone() }], ..Case::new(trigger, "", at) };
+        case.cursor = Some(START + 11 * DAY + 7_000);
+        assert_eq!(case.explained().verdict, Verdict::NotATime, "{trigger} {count}");
+    }
+    // The last of a run is told as itself.
+    case.at = DUE + 600_000;
+    assert!(case.explained().says[0].starts_with("2026-11-30T01:10:00Z passed"), "{:?}", case.explained());
+    // Nobody can tell without the trigger.
+    case.at = DUE + 181_000;
+    case.definition = None;
+    assert!(
+        case.explained().says[0].starts_with("Any of the 11 fire times from 2026-11-30T01:00:00Z to 2026-11-30T01:10:00Z passed"),
+        "{:?}",
+        case.explained()
+    );
+}
+
+#[test]
+fn the_times_around_are_of_the_version_that_was_in_force() {
+    let mut case = Case::new(CRON, "", START + 60_000);
+    case.version = Some((Version(1), Timestamp(START)));
+    assert_eq!(case.explained().says[1], "The next fire time after it is 2026-11-30T01:00:00Z.");
+    assert_eq!(case.explained().before, None);
+    let mut rate = Case::new("{fixed_rate: 10m}", "", START + 60_000);
+    rate.version = case.version;
+    assert_eq!(rate.explained().before, None, "the first is an interval later");
+    // In the second in which the task was made, before it was.
+    let mut case = Case::new("{cron: \"* * * * *\"}", "", START - DAY);
+    case.version = Some((Version(1), Timestamp(START - DAY)));
+    assert_eq!(case.explained().verdict, Verdict::BeforeTheTask);
+}
+
+#[test]
+fn a_trigger_by_hand_of_what_is_no_more_is_told() {
+    let mut case = Case::new(CRON, "", DUE);
+    case.occurrences = vec![Occurrence { version: Version(0), ..occurrence(Outcome::Withdrawn) }];
+    assert!(case.explained().says[0].ends_with(": a trigger by hand came to nothing: there was no such task, or no such node, any more."));
 }

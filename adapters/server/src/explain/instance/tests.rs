@@ -67,7 +67,11 @@ impl Story {
     }
 
     fn explained(&self, definition: &Arc<TaskDefinition>, now: i64, live: Live) -> Explanation {
-        explain(&Facts { row: &self.0, definition: Some(definition), now: Timestamp(START + now), live })
+        self.explained_with(definition, now, live, Past::default())
+    }
+
+    fn explained_with(&self, definition: &Arc<TaskDefinition>, now: i64, live: Live, past: Past) -> Explanation {
+        explain(&Facts { row: &self.0, definition: Some(definition), now: Timestamp(START + now), live, past })
     }
 
     fn summary(&self, fields: &str, now: i64, live: Live) -> String {
@@ -93,7 +97,7 @@ fn a_story_names_its_waits_and_adds_them_up() {
     assert_eq!(
         explained.summary,
         ["It succeeded at attempt 2 (1 failed, 0 lost), 16 s after its fire time: 10 s waiting between attempts, 3 s waiting for a slot, \
-          3 s running, 251 ms waiting for a worker."]
+          3 s running, 251 ms from ready to dispatched."]
     );
     let told: Vec<_> = explained.steps.iter().map(|step| (&*step.says, step.then.as_deref())).collect();
     assert_eq!(
@@ -104,7 +108,7 @@ fn a_story_names_its_waits_and_adds_them_up() {
                  put into the queue.",
                 Some("waited 3 s for a slot of `max_running: 1`")
             ),
-            ("A slot became free.", Some("waited 250 ms for a worker")),
+            ("A slot became free.", Some("from ready to dispatched 250 ms")),
             ("Attempt 1 was given to worker w1.", None),
             ("Worker w1 began.", Some("ran 2 s")),
             ("Attempt 1 failed with code 1: disk full.", Some("waited 10 s before the next attempt")),
@@ -125,7 +129,7 @@ fn what_it_waits_for_now_is_named() {
     let definition_with_tag = definition(", routing: {tags: {gpu: a100}, min_worker_version: 2.0.0}");
     let needs = Needs::of(&definition_with_tag, &created().0);
     for (route, expected) in [
-        (Route::Nothing, "It has waited 34 s for a worker: a worker is about to have it."),
+        (Route::Nothing, "It has waited 34 s for a worker: nothing is known to be in its way."),
         (
             Route::Nobody(Nobody::LacksTags, needs),
             "It has waited 34 s for a worker: no worker that knows the handler has the tags (it asks for handler \"command\", tag \"gpu=a100\", \
@@ -151,10 +155,14 @@ fn what_it_waits_for_now_is_named() {
     ] {
         assert_eq!(created().summary("", 34_000, on(route)), expected);
     }
-    assert_eq!(
-        created().summary(", rate_limit: {starts: 2, per: 1m}", 34_000, on(Route::Nothing)),
-        "It has waited 34 s for a worker: a worker is about to have it, or for the rate limit of 2 starts in 1 min."
-    );
+    let limited = ", rate_limit: {starts: 2, per: 1m}";
+    for (fields, now, expected) in [
+        ("", 3_000, "It has waited 3 s for a worker: one is about to have it."),
+        (limited, 3_000, "It has waited 3 s for a worker: one is about to have it, or it waits for the rate limit of 2 starts in 1 min."),
+        (limited, 34_000, "It has waited 34 s for a worker: nothing is known to be in its way but the rate limit of 2 starts in 1 min."),
+    ] {
+        assert_eq!(created().summary(fields, now, on(Route::Nothing)), expected);
+    }
     let waiting = || Story::new(Origin::Schedule).step(0, State::Waiting, Cause::LimitReached);
     let ids = |count: u64| (0..count).map(|id| InstanceId::new(PartitionId(43), id)).collect();
     assert_eq!(
@@ -196,7 +204,8 @@ fn what_it_waits_for_now_is_named() {
     // Above all the rest: nothing of it starts.
     let pauses = vec!["the task \"a\" has been paused since 2026-11-29T16:00:00Z by ann".to_owned()];
     let held = created().summary("", 5_000, Live { pauses, ..Live::default() });
-    assert!(held.starts_with("It is held by a pause: the task \"a\" has been paused since"), "{held}");
+    let expected = "It is held by a pause: the task \"a\" has been paused since 2026-11-29T16:00:00Z by ann. It has been ready for 5 s.";
+    assert_eq!(held, expected, "no worker is about to have it");
     let divided = created().step(1, State::Running, Cause::Divided).with(|row| {
         row.links = Some(Box::new(Links { shards: 3, ..Links::default() }));
     });
@@ -320,4 +329,149 @@ fn how_it_ended_is_told_with_what_the_task_says() {
         discarded.summary("", 9_999, Live::default()),
         "It was skipped without an attempt, 0 ms after it was made. It was discarded: the task's queue is full."
     );
+}
+
+fn in_group(story: Story, is_granted: bool) -> Story {
+    story.with(|row| {
+        let slot = Some(SlotLink { group: "g".into(), is_granted });
+        row.links = Some(Box::new(Links { slot, ..Links::default() }));
+    })
+}
+
+#[test]
+fn a_slot_of_a_group_is_waited_for_when_it_is_ready() {
+    let ready = || Story::new(Origin::Schedule).step(0, State::Created, Cause::Fired);
+    let waiting = in_group(ready(), false);
+    assert_eq!(waiting.summary("", 5_500, Live::default()), "It has waited 5.5 s for a slot of the group \"g\".");
+    let run = |story: Story| story.step(5_500, State::Dispatched, Cause::Assigned).step(5_501, State::Running, Cause::Started);
+    let explained = in_group(run(ready()), true)
+        .step(6_501, State::Retrying, Cause::Finished)
+        .step(7_501, State::Created, Cause::BackoffElapsed)
+        .step(9_501, State::Dispatched, Cause::Assigned)
+        .explained(&definition(""), 9_502, Live::default());
+    let then = |index: usize| explained.steps[index].then.as_deref().expect("it took long");
+    assert_eq!(
+        then(0),
+        "from ready to dispatched 5.5 s: no worker was free for it, a pause or the limit of the group \"g\" held it, or no scheduler ran; records do \
+         not keep which"
+    );
+    // The slot is kept over attempts.
+    assert_eq!(
+        then(4),
+        "from ready to dispatched 2 s: no worker was free for it, a pause held it, or no scheduler ran; records do not keep which"
+    );
+}
+
+#[test]
+fn no_more_is_claimed_of_a_wait_than_is_known() {
+    let story = Story::new(Origin::Schedule)
+        .step(0, State::Created, Cause::Fired)
+        .step(34_000, State::Dispatched, Cause::Assigned)
+        .step(34_001, State::Running, Cause::Started)
+        .step(35_001, State::Succeeded, Cause::Finished);
+    let told = |fields: &str, past: Past| {
+        let explained = story.explained_with(&definition(fields), 99_999, Live::default(), past);
+        (explained.steps[0].then.clone().expect("it took long"), explained.summary)
+    };
+    let all = || Past { are_all_pauses: true, ..Past::default() };
+    for (fields, past, expected) in [
+        ("", all(), "no worker was free for it, or no scheduler ran"),
+        ("", Past::default(), "no worker was free for it, a pause held it, or no scheduler ran"),
+        (
+            ", downstream: db, rate_limit: {starts: 2, per: 1m}",
+            all(),
+            "no worker was free for it, a breaker or the rate limit of 2 starts in 1 min held it, or no scheduler ran",
+        ),
+    ] {
+        assert_eq!(told(fields, past).0, format!("from ready to dispatched 34 s: {expected}; records do not keep which"));
+    }
+    assert_eq!(told("", all()).1, ["It succeeded, 35 s after its fire time: 34 s from ready to dispatched, 1 s running."]);
+    let pause = |from: i64, until: i64| Span {
+        what: "the task \"a\"".to_owned(),
+        from: Some((Timestamp(START + from), "ann".into())),
+        until: Some((Timestamp(START + until), "bob".into())),
+    };
+    let (then, summary) = told("", Past { pauses: vec![pause(-5_000, 33_900), pause(34_500, 34_800)], ..all() });
+    assert_eq!(then, "from ready to dispatched 34 s: a pause held it for 33 s");
+    assert_eq!(
+        summary[1..],
+        [
+            "A pause of the task \"a\" that ann made at 2026-11-29T16:59:55Z held it for 33 s, until bob lifted it at 2026-11-29T17:00:33.9Z."
+        ]
+    );
+    let (then, _) = told("", Past { pauses: vec![pause(0, 4_000)], ..all() });
+    assert_eq!(
+        then,
+        "from ready to dispatched 34 s: a pause held it for 4 s; for the rest no worker was free for it, or no scheduler ran; records do not keep which"
+    );
+}
+
+#[test]
+fn later_runs_and_failed_nodes_are_named() {
+    let id = |number| InstanceId::new(PartitionId(43), number);
+    let rerun = |number, run, state| Rerun { id: id(number), run, state };
+    let story = Story::new(Origin::Schedule)
+        .step(0, State::Running, Cause::Divided)
+        .step(5_000, State::Failed, Cause::PartsEnded)
+        .says(None, "load");
+    let past = Past {
+        reruns: vec![rerun(20, 2, State::Failed), rerun(30, 3, State::Running)],
+        failed_nodes: vec![("load".into(), id(18))],
+        ..Past::default()
+    };
+    assert_eq!(
+        story.explained_with(&definition(""), 9_999, Live::default(), past).summary,
+        [
+            "It failed without an attempt, 5 s after its fire time: 5 s running its parts.",
+            "All its parts had ended: load.",
+            "Its node \"load\" failed, as instance 43-18.",
+            "It was run again, as instance 43-30 (run 3, after 1 other run between), which is running.",
+        ]
+    );
+    let past = Past { failed_nodes: (0..5).map(|number| ("n".into(), id(number))).collect(), ..Past::default() };
+    assert_eq!(story.explained_with(&definition(""), 9_999, Live::default(), past).summary.last().expect("some"), "So did 2 others.");
+}
+
+/// By the very words that the core puts on record.
+#[test]
+fn what_kept_a_node_from_starting_is_told() {
+    use punctual_core::workflow::{SkipReason, Unmet};
+    let file = "tasks:\n  - name: w\n    trigger: manual\n    nodes:\n      - {name: load, command: x}\n      - {name: send, after: load, when: {node: load, \
+                pointer: /left, less_than: 10}, command: x}\n";
+    let read = read_text("t", file, &Zones::load()).unwrap_or_else(|problems| panic!("{problems}"));
+    let definition = &read.tasks[0].definition;
+    let graph = definition.workflow.as_ref().expect("it has nodes").graph();
+    let (load, send) = (graph.node("load").expect("it is there"), graph.node("send").expect("it is there"));
+    for (reason, expected) in [
+        (SkipReason::UpstreamFailed(load), "its rule keeps it from that: upstream `load` failed."),
+        (SkipReason::UpstreamSkipped(load), "its rule keeps it from that: upstream `load` was skipped."),
+        (SkipReason::NoneFailed, "its rule keeps it from that: no upstream failed."),
+        (SkipReason::NoneSucceeded, "its rule keeps it from that: no upstream succeeded."),
+        (
+            SkipReason::Condition(Unmet::NoResult),
+            "its condition keeps it from that: its condition reads the result of `load`, and there is none.",
+        ),
+        (
+            SkipReason::Condition(Unmet::NotJson),
+            "its condition keeps it from that: its condition reads the result of `load`, which is no JSON.",
+        ),
+        (
+            SkipReason::Condition(Unmet::NoValue),
+            "its condition keeps it from that: its condition reads `/left` of the result of `load`, and there is nothing.",
+        ),
+        (
+            SkipReason::Condition(Unmet::Differs { found: "12".into() }),
+            "its condition keeps it from that: `/left` of the result of `load` is 12, and `less_than` does not hold.",
+        ),
+        (SkipReason::RunFailed(load), "the end of the run keeps it from that: the failure of `load` ended the run."),
+        (SkipReason::RunCancelled, "the end of the run keeps it from that: the run was cancelled."),
+    ] {
+        let cause = if reason == SkipReason::RunCancelled { Cause::ParentEnded } else { Cause::NodeSkipped };
+        let story = Story::new(Origin::Schedule).step(0, State::Skipped, cause).says(None, &reason.explain(graph, send)).with(|row| {
+            row.part = Part::node(send.0);
+            row.links = Some(Box::new(Links { parent: Some(InstanceId::new(PartitionId(43), 1)), ..Links::default() }));
+        });
+        let told = story.explained(definition, 1, Live::default()).summary.remove(1);
+        assert_eq!(told, format!("It did not start: {expected}"));
+    }
 }
