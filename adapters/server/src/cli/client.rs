@@ -67,6 +67,15 @@ impl ClientError {
 }
 
 impl ClientError {
+    /// Whether the same call may be answered a little later: nobody answers, or the database can't be reached.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. } => true,
+            ClientError::Refused { problem, .. } => problem["status"] == 503,
+            _ => false,
+        }
+    }
+
     /// What the command ends with: input that was refused is told apart from what could not be done.
     pub(super) fn exit(&self) -> Exit {
         match self {

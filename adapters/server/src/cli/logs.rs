@@ -47,7 +47,7 @@ pub(crate) struct LogsArgs {
 /// How soon a stream that has ended is asked for again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How often in a row nothing may answer, while it follows.
-const TRIES: u32 = 20;
+const TRIES: u32 = 120;
 
 impl LogsArgs {
     pub(super) fn run(self, output: &mut Output) -> Exit {
@@ -164,7 +164,7 @@ impl LogsArgs {
             match ended {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                Err(ClientError::Unreachable { .. }) if failures < TRIES => failures += 1,
+                Err(error) if error.is_passing() && failures < TRIES => failures += 1,
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(AGAIN).await;
