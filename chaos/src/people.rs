@@ -169,7 +169,12 @@ impl Cluster {
         }
         let instance = live[nth % live.len()];
         let path = format!("/api/v1/instances/{instance}/cancel");
-        let answered = |said: &Said| if said.status == 202 { Answer::Accepted(ENTRY_UNTOLD) } else { answer_without_entry(said) };
+        let answered = |said: &Said| match said.status {
+            202 => Answer::Accepted(ENTRY_UNTOLD),
+            // It has ended in another way; whether before it was asked for, or before that was taken up, is not said.
+            409 if said.body["cancelled"] == false => Answer::Unknown,
+            _ => answer_without_entry(said),
+        };
         self.ask(Ask::Cancel { instance }, "POST", &path, &[], &json!({ "by": "client" }), answered).await;
     }
 
