@@ -124,6 +124,8 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("POST", "/tasks/{name}/backfill", A(Role::Operator)),
     ("GET", "/instances", A(Role::Viewer)),
     ("GET", "/instances/{id}", A(Role::Viewer)),
+    ("GET", "/instances/{id}/why", A(Role::Viewer)),
+    ("GET", "/tasks/{name}/why", A(Role::Viewer)),
     ("POST", "/instances/{id}/cancel", A(Role::Operator)),
     ("POST", "/instances/{id}/kill", A(Role::Operator)),
     ("POST", "/instances/{id}/skip", A(Role::Operator)),
