@@ -261,7 +261,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, id
     let document = versions.iter().find(|version| version.version == instance.version).and_then(|version| version.document.clone());
     let group = document.as_deref().and_then(|document| TaskSpec::from_json(document).ok()).and_then(|spec| spec.group);
     let definition = document.as_deref().and_then(|document| punctual_spec::decode(document, &console.api.zones).ok());
-    let nodes = if instance.is_run() { store.nodes(instance.id).await? } else { Vec::new() };
+    let mut nodes = if instance.is_run() { store.nodes(instance.id).await? } else { Vec::new() };
+    api::veil::instances(&console.api, &viewer.identity, &mut nodes).await?;
     let workflow = definition.as_ref().and_then(|definition| definition.workflow.as_ref());
     let node = instance.part.node_index().zip(workflow).and_then(|(node, workflow)| {
         let node = punctual_core::workflow::NodeIndex(node);

@@ -349,7 +349,8 @@ async fn show<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer, na
     let group = spec.as_ref().and_then(|spec| spec.group.clone());
     let held: Vec<_> = held(&store.pauses().await?, name, group.as_deref(), w);
     let filter = InstanceFilter { task: Some(view.name.clone()), whole: true, limit: RECENT, ..InstanceFilter::default() };
-    let instances = store.instances(filter).await?;
+    let mut instances = store.instances(filter).await?;
+    crate::api::veil::instances(&console.api, &viewer.identity, &mut instances).await?;
     let occurrences = store.occurrences(view.name.clone(), OCCURRENCES).await?;
     let backfills = store.backfills(Some(view.task), BACKFILLS).await?;
     let zone = definition.as_ref().and_then(fires::zone);

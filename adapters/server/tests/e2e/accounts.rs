@@ -590,7 +590,7 @@ fn what_is_called_in_another_group_does_not_tell_of_that() {
         "
 tasks:
   - {name: a-secret, group: billing, trigger: manual, command: 'true'}
-  - {name: called, group: billing, trigger: manual, payload_schema: {required: [SECRET]}, command: 'true'}
+  - {name: called, group: billing, trigger: manual, command: sleep 60}
   - {name: flow, group: mailing, trigger: manual, nodes: [{name: n, task: called}]}
   - {name: z-secret, group: billing, trigger: manual, command: 'true'}
 ",
@@ -607,9 +607,16 @@ tasks:
     assert!(!get(&ann, "/tasks").body.contains("secret"));
     let run = call(&dev, "POST", "/api/v1/tasks/flow/trigger", &ann.headers(), &json!({ "payload": {} })).json();
     let run = run["instance"]["id"].as_str().unwrap().to_owned();
+    let called = eventually("it is called", || {
+        let listed = get(&root, "/api/v1/instances?task=called&state=running").json();
+        listed["instances"][0]["id"].as_str().map(str::to_owned)
+    });
+    let why = json!({ "reason": "SECRET" });
+    assert!(call(&dev, "POST", &format!("/api/v1/instances/{called}/cancel"), &root.headers(), &why).status < 300);
     eventually("it has ended", || get(&ann, &format!("/api/v1/instances/{run}")).json()["ended_at"].is_string().then_some(()));
     let node = get(&root, &format!("/api/v1/instances/{run}/nodes")).json()["nodes"][0]["instance"].as_str().unwrap().to_owned();
-    assert!(get(&root, &format!("/api/v1/instances/{node}")).body.contains("SECRET"), "who sees all is told");
+    let whole = get(&root, &format!("/api/v1/instances/{node}")).body;
+    assert!(whole.contains("SECRET"), "who sees all is told: {whole}");
     for path in [format!("/api/v1/instances/{run}/nodes"), format!("/api/v1/instances/{run}"), format!("/api/v1/instances/{node}")] {
         let answer = get(&ann, &path);
         assert!(answer.status == 200 && !answer.body.contains("SECRET"), "{path}: {}", answer.body);

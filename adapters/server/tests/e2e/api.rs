@@ -274,11 +274,11 @@ fn a_task_is_made_changed_and_removed_under_its_etag() {
     let audit = dev.get("/api/v1/audit?task=mine&limit=10");
     let told: Vec<_> = audit["audit"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     assert_eq!(told, ["remove", "trigger", "change", "create"]);
-    // A restart takes the file's own back, and leaves what was made here.
+    // A restart takes nothing back, neither what was taken over here nor what was made here.
     put("", &[], "true");
     dev.stop();
     let dev = folder.dev();
-    assert_eq!((&dev.get("/api/v1/tasks/hand")["source"], &dev.get("/api/v1/tasks/mine")["removed"]), (&json!("file"), &json!(false)));
+    assert_eq!((&dev.get("/api/v1/tasks/hand")["source"], &dev.get("/api/v1/tasks/mine")["removed"]), (&json!("api"), &json!(false)));
 }
 
 #[test]
