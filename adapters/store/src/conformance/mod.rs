@@ -132,7 +132,8 @@ macro_rules! conformance_tests {
             tasks_that_fire_after_others_are_told_to_their_owners
             tasks_that_nodes_call_are_there_and_make_no_ring
             calls_that_multiply_are_refused_where_they_are_too_many
-            a_source_takes_a_task_over an_application_removes_and_takes_over_only_where_it_may
+            a_source_takes_a_task_over
+            an_application_removes_and_takes_over_only_where_it_may
             of_two_documents_of_one_name_the_later_one_counts
             any_name_will_do
             tasks_are_paged_by_name
@@ -157,7 +158,8 @@ macro_rules! conformance_tests {
             groups_and_everything_are_paused
             workers_are_drained
             a_pause_outlives_edits_and_removals
-            dead_letters_are_listed_until_they_are_settled what_is_written_contradicts_nothing
+            dead_letters_are_listed_until_they_are_settled
+            what_is_written_contradicts_nothing
             what_people_write_is_on_record
             kills_and_skips_come_back_as_they_were
             a_trigger_that_is_not_due_is_changed_by_its_key
