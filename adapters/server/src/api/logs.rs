@@ -213,7 +213,7 @@ impl OperationOutput for Stream {
         // Described here, since a stream has no schema of its own.
         drop((ctx.schema.subschema_for::<LineShown>(), ctx.schema.subschema_for::<EndEvent>()));
         let description = "Events named line (LineShown), whose id is the line's cursor, and in the end one named end (EndEvent)";
-        Some(openapi::response(description, "text/event-stream", json_schema!({ "type": "string" })))
+        Some(openapi::response(description, "text/event-stream", json_schema!({})))
     }
 
     fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {
