@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::ask::when;
+use super::ask::{ask, when};
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 
@@ -482,31 +482,7 @@ commands!(TasksArgs, InstancesArgs, InstanceArgs, TriggerArgs, CancelArgs);
 
 /// Prints what a running Punctual answers, or why it doesn't.
 pub(super) fn answer(output: &mut Output, as_json: bool, asking: impl Future<Output = Printed>) -> Exit {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            output.remark(error);
-            return Exit::Found;
-        }
-    };
-    match runtime.block_on(asking) {
-        Ok(shown) => {
-            output.line(shown);
-            Exit::Done
-        }
-        Err(ClientError::NotDone { shown }) => {
-            output.line(shown);
-            Exit::Found
-        }
-        Err(error) => {
-            if as_json {
-                output.json(&json!({ "error": error.to_json() }));
-            }
-            let exit = error.exit();
-            output.remark(error);
-            exit
-        }
-    }
+    ask(output, as_json, Exit::Found, async { Ok((asking.await?, Exit::Done)) })
 }
 
 /// What a command prints that was to do something: an error where it was not done.
