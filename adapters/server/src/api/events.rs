@@ -179,7 +179,7 @@ impl OperationOutput for Stream {
             drop(schema);
         }
         let description = "Events named instance (InstanceEvent), task (TaskEvent), worker (WorkerEvent), change (ChangeEvent), lost (LostEvent) and scope (ScopeEvent)";
-        Some(openapi::response(description, "text/event-stream", json_schema!({})))
+        Some(openapi::event_stream(description))
     }
 
     fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {

@@ -15,7 +15,7 @@ use punctual_driver::logs::{
     FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX,
 };
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
-use schemars::{JsonSchema, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -213,7 +213,7 @@ impl OperationOutput for Stream {
         // Described here, since a stream has no schema of its own.
         drop((ctx.schema.subschema_for::<LineShown>(), ctx.schema.subschema_for::<EndEvent>()));
         let description = "Events named line (LineShown), whose id is the line's cursor, and in the end one named end (EndEvent)";
-        Some(openapi::response(description, "text/event-stream", json_schema!({})))
+        Some(openapi::event_stream(description))
     }
 
     fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Response)> {

@@ -37,6 +37,11 @@ pub(crate) fn response(description: &str, content_type: &str, schema: Schema) ->
     }
 }
 
+/// A stream of server-sent events, which has no schema of its own: the description names those of its events.
+pub(crate) fn event_stream(description: &str) -> Response {
+    response(description, "text/event-stream", json_schema!({}))
+}
+
 /// An answer to something that somebody asked for: done (200), or accepted and under way (202).
 pub(crate) struct Done<T>(pub(crate) axum::http::StatusCode, pub(crate) Json<T>);
 
