@@ -142,7 +142,7 @@ struct UsersListArgs {
 
 impl UsersListArgs {
     async fn ask(&self) -> Printed {
-        let users = pages(&Client::new(&self.api), "users", Vec::new()).await?;
+        let users = Client::new(&self.api).all("users", &[]).await?;
         if self.api.json {
             return Ok(pretty(&json!({ "users": users })));
         }
@@ -152,24 +152,6 @@ impl UsersListArgs {
             shown.add_row([text(&user["name"]), grants_text(&user["grants"]), state.to_owned(), text(&user["created_at"])]);
         }
         Ok(shown.to_string())
-    }
-}
-
-/// All rows of a list.
-async fn pages(client: &Client, what: &str, query: Vec<(&str, String)>) -> Result<Vec<Value>, ClientError> {
-    let (mut rows, mut after) = (Vec::new(), None);
-    loop {
-        let mut query = query.clone();
-        query.push(("limit", "1000".to_owned()));
-        query.extend(after.map(|after| ("after", after)));
-        let mut page = client.get(&[what], &query).await?;
-        if let Value::Array(found) = page[what].take() {
-            rows.extend(found);
-        }
-        match &page["next"] {
-            Value::Null => return Ok(rows),
-            next => after = Some(text(next)),
-        }
     }
 }
 
@@ -355,7 +337,7 @@ impl TokensListArgs {
     async fn ask(&self) -> Printed {
         let mut query = vec![("all", self.all.to_string())];
         query.extend(self.owner.clone().map(|owner| ("owner", owner)));
-        let tokens = pages(&Client::new(&self.api), "tokens", query).await?;
+        let tokens = Client::new(&self.api).all("tokens", &query).await?;
         if self.api.json {
             return Ok(pretty(&json!({ "tokens": tokens })));
         }

@@ -86,6 +86,8 @@ impl ClientError {
     }
 }
 
+/// Rows that a list is asked for at once.
+const PAGE_ROWS: usize = 1_000;
 /// Longest wait for an answer.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest stream of events; a server ends its own earlier.
@@ -189,6 +191,24 @@ impl Client {
     pub(crate) async fn get_within(&self, most: Duration, path: &[&str], query: &[(&str, String)]) -> Result<Value, ClientError> {
         let url = self.url(path)?;
         self.answer(self.http.get(url).query(query).timeout(most)).await
+    }
+
+    /// All rows of a list, page by page: the list and the field of its rows have one name.
+    pub(crate) async fn all(&self, what: &str, filters: &[(&str, String)]) -> Result<Vec<Value>, ClientError> {
+        let (mut rows, mut after) = (Vec::new(), None);
+        loop {
+            let mut query = [filters, &[("limit", PAGE_ROWS.to_string())]].concat();
+            query.extend(after.map(|after| ("after", after)));
+            let mut page = self.get(&[what], &query).await?;
+            if let Value::Array(found) = page[what].take() {
+                rows.extend(found);
+            }
+            after = match page["next"].take() {
+                Value::Null => return Ok(rows),
+                Value::String(next) => Some(next),
+                next => Some(next.to_string()),
+            };
+        }
     }
 
     pub(crate) async fn post(&self, path: &[&str], key: Option<&str>, body: &Value) -> Result<Value, ClientError> {

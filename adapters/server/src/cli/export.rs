@@ -36,7 +36,7 @@ impl ExportArgs {
         let tasks = match self.names.is_empty() {
             true => {
                 let group = self.group.iter().map(|group| ("group", group.clone()));
-                all(&client, &group.collect::<Vec<_>>()).await?
+                client.all("tasks", &group.collect::<Vec<_>>()).await?
             }
             false => {
                 let mut named = Vec::with_capacity(self.names.len());
@@ -75,23 +75,5 @@ impl ExportArgs {
             }
         };
         Ok((emit::to_yaml(&specs, &header).trim_end_matches('\n').to_owned(), Exit::Done))
-    }
-}
-
-/// All tasks that have what is asked for, page by page.
-pub(super) async fn all(client: &Client, filters: &[(&str, String)]) -> Result<Vec<Value>, ClientError> {
-    let (mut tasks, mut after) = (Vec::new(), None::<String>);
-    loop {
-        let mut query = vec![("limit", "1000".to_owned())];
-        query.extend(filters.iter().cloned());
-        query.extend(after.map(|after| ("after", after)));
-        let mut page = client.get(&["tasks"], &query).await?;
-        if let Value::Array(rows) = page["tasks"].take() {
-            tasks.extend(rows);
-        }
-        after = page["next"].as_str().map(str::to_owned);
-        if after.is_none() {
-            return Ok(tasks);
-        }
     }
 }

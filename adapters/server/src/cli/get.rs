@@ -111,24 +111,29 @@ impl TasksArgs {
             ("enabled", flag(self.enabled)),
         ];
         let filters: Vec<_> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let mut tasks = super::export::all(&client, &filters).await?;
+        let mut tasks = client.all("tasks", &filters).await?;
         tasks.retain(|task| self.source.as_deref().is_none_or(|source| task["source"].as_str() == Some(source)));
         if self.api.json {
             return Ok((pretty(&json!({ "tasks": tasks })), Exit::Done));
         }
-        let mut shown = table(["TASK", "VERSION", "GROUP", "SOURCE", "TRIGGER", "NEXT FIRE"]);
-        for task in &tasks {
-            let is_paused = task["paused"].as_array().is_some_and(|paused| !paused.is_empty());
-            let next = match (is_paused, task["definition"]["enabled"].as_bool()) {
-                (_, Some(false)) => "disabled".to_owned(),
-                (true, _) => "paused".to_owned(),
-                _ => when(&task["next_fire"]),
-            };
-            let [name, version, source] = ["name", "version", "source"].map(|field| text(&task[field]));
-            shown.add_row([name, version, text(&task["definition"]["group"]), source, trigger(&task["definition"]), next]);
-        }
-        Ok((shown.to_string(), Exit::Done))
+        Ok((tasks_table(&tasks), Exit::Done))
     }
+}
+
+/// Tasks, a row each.
+pub(super) fn tasks_table(tasks: &[Value]) -> String {
+    let mut shown = table(["TASK", "VERSION", "GROUP", "SOURCE", "TRIGGER", "NEXT FIRE"]);
+    for task in tasks {
+        let is_paused = task["paused"].as_array().is_some_and(|paused| !paused.is_empty());
+        let next = match (is_paused, task["definition"]["enabled"].as_bool()) {
+            (_, Some(false)) => "disabled".to_owned(),
+            (true, _) => "paused".to_owned(),
+            _ => when(&task["next_fire"]),
+        };
+        let [name, version, source] = ["name", "version", "source"].map(|field| text(&task[field]));
+        shown.add_row([name, version, text(&task["definition"]["group"]), source, trigger(&task["definition"]), next]);
+    }
+    shown.to_string()
 }
 
 #[derive(clap::Args, Debug)]

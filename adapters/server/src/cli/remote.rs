@@ -122,30 +122,11 @@ impl TasksArgs {
     }
 
     async fn all(&self, client: &Client) -> Printed {
-        let mut tasks = Vec::new();
-        let mut after: Option<String> = None;
-        loop {
-            let mut query = vec![("limit", "1000".to_owned())];
-            query.extend(after.map(|after| ("after", after)));
-            let mut page = client.get(&["tasks"], &query).await?;
-            if let Value::Array(rows) = page["tasks"].take() {
-                tasks.extend(rows);
-            }
-            after = page["next"].as_str().map(str::to_owned);
-            if after.is_none() {
-                break;
-            }
-        }
+        let tasks = client.all("tasks", &[]).await?;
         if self.api.json {
             return Ok(pretty(&json!({ "tasks": tasks })));
         }
-        let mut table = table(["TASK", "VERSION", "TRIGGER", "NEXT FIRE"]);
-        for task in &tasks {
-            let is_paused = task["paused"].as_array().is_some_and(|paused| !paused.is_empty());
-            let next = if is_paused { "paused".to_owned() } else { when(&task["next_fire"]) };
-            table.add_row([text(&task["name"]), text(&task["version"]), trigger(&task["definition"]), next]);
-        }
-        Ok(table.to_string())
+        Ok(super::get::tasks_table(&tasks))
     }
 
     async fn one(&self, client: &Client, name: &str) -> Printed {
