@@ -73,8 +73,12 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for LastEvent {
 
 impl aide::OperationInput for LastEvent {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        let schema = json_schema!({ "type": "string", "maxLength": 100 });
-        let last = openapi::header_parameter("Last-Event-ID", "The event that was heard last: goes on behind it where that can be", schema);
+        let schema = json_schema!({ "type": "string" });
+        let last = openapi::header_parameter(
+            "Last-Event-ID",
+            "The event that was heard last: goes on behind it where that can be, and anew elsewhere",
+            schema,
+        );
         aide::operation::add_parameters(ctx, operation, [last]);
     }
 }

@@ -99,10 +99,10 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
             (Some(tag), None) if tag == "*" => Expected::Something,
             // No version has any other tag.
             (Some(tag), None) => Expected::Version(version_of(&tag).unwrap_or(Version(0))),
-            (None, Some(tag)) if tag == "*" => Expected::Nothing,
-            (None, Some(_)) => {
+            (_, Some(tag)) if tag != "*" => {
                 return Err(ApiError::BadRequest { field: "If-None-Match", problem: "a write takes * only".to_owned() });
             }
+            (None, Some(_)) => Expected::Nothing,
             // What is not there has no version.
             (Some(_), Some(_)) => Expected::Version(Version(0)),
         }))

@@ -1,6 +1,7 @@
 //! What the attempts of an instance wrote: its lines, page by page and as they come, and the output that is kept with each attempt.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,9 +56,8 @@ pub(crate) struct Filter {
     /// Behind the line with this `cursor`: the `next` of the page before.
     #[schemars(regex(pattern = "^[0-9]{1,19}_[0-9]{1,19}$"))]
     after: Option<String>,
-    /// Of this attempt.
-    #[schemars(range(min = 1))]
-    attempt: Option<u32>,
+    /// Of this attempt; they are counted from 1.
+    attempt: Option<NonZeroU32>,
     /// That matter at least so much.
     #[schemars(regex(pattern = "^(trace|debug|info|warn|error)$"))]
     level: Option<String>,
@@ -73,9 +73,8 @@ pub(crate) struct PageFilter {
     /// Behind the line with this `cursor`: the `next` of the page before.
     #[schemars(regex(pattern = "^[0-9]{1,19}_[0-9]{1,19}$"))]
     after: Option<String>,
-    /// Of this attempt.
-    #[schemars(range(min = 1))]
-    attempt: Option<u32>,
+    /// Of this attempt; they are counted from 1.
+    attempt: Option<NonZeroU32>,
     /// That matter at least so much.
     #[schemars(regex(pattern = "^(trace|debug|info|warn|error)$"))]
     level: Option<String>,
@@ -101,14 +100,11 @@ impl Filter {
                 Level::from_name(name).ok_or_else(|| bad("level", format!("{name:?} is not one of trace, debug, info, warn, error")))?
             }
         };
-        if self.attempt == Some(0) {
-            return Err(bad("attempt", "attempts are counted from 1".to_owned()));
-        }
         if self.text.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
             return Err(bad("text", format!("it has more than {SEARCH_BYTES_MAX} bytes")));
         }
         let text = self.text.as_deref().filter(|text| !text.is_empty()).map(Arc::from);
-        Ok(LogQuery { after, attempt: self.attempt, level, text, ..of(view) })
+        Ok(LogQuery { after, attempt: self.attempt.map(NonZeroU32::get), level, text, ..of(view) })
     }
 }
 
@@ -185,7 +181,7 @@ pub(crate) async fn page<S: Catalog, C: Clock>(
         None => api.store.outputs(view.row.id).await?,
         Some(_) => Vec::new(),
     };
-    let of_attempt = |number: &u32| attempt.is_none_or(|attempt| attempt == *number);
+    let of_attempt = |number: &u32| attempt.is_none_or(|attempt| attempt.get() == *number);
     let outputs = outputs.iter().filter(|(number, _)| of_attempt(number)).map(|(number, output)| views::output(*number, output)).collect();
     let (task, state) = (view.task_name.to_string(), view.row.state.name());
     Ok(Json(Logs { instance: id, task, state, lines: found.lines.iter().map(shown).collect(), next, outputs }))
@@ -229,7 +225,8 @@ pub(crate) async fn stream<S: Catalog, C: Clock>(
     Asked(mut filter): Asked<Filter>,
     last: LastEvent,
 ) -> Result<Stream, ApiError> {
-    filter.after = last.0.or(filter.after);
+    // An id that is none of a line has been heard elsewhere.
+    filter.after = last.0.filter(|id| id.parse::<LogCursor>().is_ok()).or(filter.after);
     let view = find(&api, &id).await?;
     let query = filter.query(&view)?;
     let watch = api.logs.watch(view.row.id).ok_or(ApiError::TooManyListeners { most: WATCHERS_MAX })?;

@@ -11,6 +11,7 @@ use axum::Json;
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
 use indexmap::IndexMap;
+use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::Serialize;
 
@@ -216,7 +217,7 @@ pub(crate) fn document() -> OpenApi {
     let description = format!(
         "Refusals are problem details (RFC 9457) with a code that docs/errors.md explains. Lists are paged: `next` of an answer is `after` of \
          the next call, and a page may have fewer entries than asked for with more behind it. A body has at most {BODY_BYTES_MAX} bytes, unless \
-         it says otherwise."
+         it says otherwise. `maxLength` of a text counts its bytes in UTF-8."
     );
     OpenApi {
         info: Info {
@@ -246,7 +247,14 @@ pub(crate) fn complete(document: &mut OpenApi) {
             for part in parts {
                 operation.parameters.insert(0, part);
             }
-            operation.parameters.iter_mut().for_each(never_null);
+            for parameter in &mut operation.parameters {
+                never_null(parameter);
+                if let ReferenceOr::Item(parameter) = parameter
+                    && let ParameterSchemaOrContent::Schema(SchemaObject { json_schema, .. }) = &mut parameter.parameter_data_mut().format
+                {
+                    RecursiveTransform(bounded).transform(json_schema);
+                }
+            }
             if method != "get" && !answers::has_secret(method, path) {
                 let key = "Makes the call repeatable: the same call under the same key is answered as it was the first time, for a day";
                 let schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
@@ -258,8 +266,23 @@ pub(crate) fn complete(document: &mut OpenApi) {
             responses.responses.retain(|status, _| *status != StatusCode::Range(0));
         }
     }
+    for SchemaObject { json_schema, .. } in document.components.iter_mut().flat_map(|components| components.schemas.values_mut()) {
+        RecursiveTransform(bounded).transform(json_schema);
+    }
     secure(document);
     prune(document);
+}
+
+/// What a number's type says of its greatest value, where nothing narrower is said. Without it, the document promises to take any.
+fn bounded(schema: &mut Schema) {
+    let maximum: u64 = match schema.get("format").and_then(serde_json::Value::as_str) {
+        Some("uint8") => u8::MAX.into(),
+        Some("uint16") => u16::MAX.into(),
+        Some("uint32") => u32::MAX.into(),
+        Some("uint" | "uint64") => u64::MAX,
+        _ => return,
+    };
+    schema.ensure_object().entry("maximum").or_insert_with(|| maximum.into());
 }
 
 /// What opens the API: a token, or the cookie of a session. Where there is no user, this machine needs neither.

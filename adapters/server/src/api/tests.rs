@@ -547,6 +547,37 @@ fn what_an_address_asks_for_has_to_be_there() {
     });
 }
 
+/// Whoever writes a client by the document may send the greatest number that it allows, and nothing beyond.
+#[test]
+fn numbers_of_addresses_are_taken_within_what_the_document_says() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let (_, document, _) = described(world.api.clone());
+        let document = serde_json::to_value(document).unwrap();
+        let mut asked = 0;
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for parameter in item["get"]["parameters"].as_array().into_iter().flatten() {
+                let schema = &parameter["schema"];
+                if parameter["in"] != "query" || schema["type"] != "integer" {
+                    continue;
+                }
+                let name = parameter["name"].as_str().unwrap();
+                let bound = |of: &str| schema[of].as_u64().unwrap_or_else(|| panic!("{path}: {name} has no {of}"));
+                let (low, high) = (i128::from(bound("minimum")), i128::from(bound("maximum")));
+                for (value, is_taken) in [(low - 1, false), (low, true), (high, true), (high + 1, false)] {
+                    let address = format!("{}?{name}={value}", nowhere(path));
+                    let (status, answer) = world.ask("GET", &address, None, &json!({})).await;
+                    // Some look first whether there is what the address names.
+                    let is_as_said = if is_taken { status != StatusCode::BAD_REQUEST } else { status.is_client_error() };
+                    assert!(is_as_said, "{address}: {status} {answer}");
+                    asked += 1;
+                }
+            }
+        }
+        assert!(asked > 50, "{asked}");
+    });
+}
+
 /// Where nobody signs in whoever asks is local, and the request was meant for this machine.
 #[test]
 fn without_users_this_machine_may_everything_and_others_nothing() {
