@@ -2,8 +2,9 @@
 //! otherwise use up the descriptors that the commands need. Over TLS, where there is a certificate: each connection agrees on it by itself, so
 //! that one that is slow holds up nobody.
 //!
-//! Nobody is kept out by connections that wait: where all places are taken, one that asks for nothing gives way to the next, of the address that
-//! has most of them. A connection that begins a request has so long for its head, however few bytes it sends.
+//! Nobody is kept out by connections that wait: where all places are taken, one that asks for nothing gives way to the next, or one whose body is
+//! long on its way, of an address that has its share of them. A connection that begins a request has so long for its head, however few bytes it
+//! sends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,19 +18,19 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use axum::response::Response;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tower::ServiceExt;
 
-use super::places::{Place, Places};
+use super::places::{Phase, Place, Places};
 
 /// How long a connection may go without a byte in either direction. Longer than any answer takes.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
@@ -37,6 +38,17 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
 const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long nobody is taken in when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// So many connections may wait until they are taken in: the system turns others away, who ask again after a second or more.
+const BACKLOG: u32 = 1_024;
+
+/// Listens at an address, also at one where connections of an earlier process have not faded yet.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves connections until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, router: Router) {
@@ -76,7 +88,7 @@ async fn serve_one(connection: Connection, address: SocketAddr, place: Place, ro
     let answer = service_fn(move |mut request: Request<Incoming>| {
         let asked = Asked::new(answering.clone());
         request.extensions_mut().insert(ConnectInfo(Peer(address)));
-        let answer = router.clone().oneshot(request.map(Body::new));
+        let answer = router.clone().oneshot(request.map(|body| received(body, answering.clone())));
         async move { answer.await.map(|response: Response| response.map(|body| Answer { body, _asked: asked })) }
     });
     let serving = http1::Builder::new()
@@ -91,19 +103,69 @@ async fn serve_one(connection: Connection, address: SocketAddr, place: Place, ro
     }
 }
 
-/// A request that is being answered: its connection keeps its place.
+/// A request, until its answer is written.
 struct Asked(Arc<Place>);
 
 impl Asked {
     fn new(place: Arc<Place>) -> Self {
-        place.begins();
+        place.enters(Phase::Answering);
         Asked(place)
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.ends();
+        self.0.enters(Phase::Waiting);
+    }
+}
+
+/// The body of a request: its connection receives until all of it is there, or nobody wants it any more.
+fn received(body: Incoming, place: Arc<Place>) -> Body {
+    if body.is_end_stream() {
+        return Body::empty();
+    }
+    place.enters(Phase::Receiving);
+    Body::new(Received { body, place: Some(place) })
+}
+
+struct Received {
+    body: Incoming,
+    /// None once the end was seen.
+    place: Option<Arc<Place>>,
+}
+
+impl Received {
+    fn ends(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.enters(Phase::Answering);
+        }
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.ends();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -113,7 +175,7 @@ struct Answer {
     _asked: Asked,
 }
 
-impl hyper::body::Body for Answer {
+impl HttpBody for Answer {
     type Data = <Body as hyper::body::Body>::Data;
     type Error = <Body as hyper::body::Body>::Error;
 
@@ -145,12 +207,12 @@ enum Stream {
 }
 
 /// What bytes are read from and written to.
-trait Bytes: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Bytes for T {}
+trait Wire: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Wire for T {}
 
 impl Stream {
     /// Waits until both ends have agreed.
-    fn agreed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut dyn Bytes>> {
+    fn agreed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut dyn Wire>> {
         if let Stream::Agreeing(accept) = self {
             match ready!(Pin::new(&mut **accept).poll(context)) {
                 Ok(stream) => *self = Stream::Tls(Box::new(stream)),
@@ -226,7 +288,7 @@ mod tests {
     /// However often a byte comes.
     #[tokio::test(start_paused = true)]
     async fn a_head_that_comes_byte_by_byte_has_so_long_as_a_whole() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve(listener, None, Router::new()));
         let mut slow = TcpStream::connect(address).await.unwrap();

@@ -1,5 +1,6 @@
 //! The places that connections to the API have: who gives way when all of them are taken.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +12,11 @@ use tokio::time::Instant;
 
 /// Most connections at once; another one waits where none gives way. Half of the descriptors that most systems allow a process.
 pub(super) const CONNECTIONS_MAX: usize = 512;
-/// For so long a request keeps its place at least: answers take less, and who sends a body byte by byte is not waited for.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
+/// For so long a connection may have nothing of a request, and for so long only a part of it, without giving way: most come at once. Short, so that
+/// those who come again each time that they are sent away fill no queue in front of the others.
+const ASKING_TIME: Duration = Duration::from_millis(200);
+/// For so long an answer may take without its connection giving way: they take less.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// All places. Clones are of the same.
 #[derive(Clone, Debug, Default)]
@@ -32,30 +36,47 @@ struct Taken {
     by_number: BTreeMap<u64, Connected>,
 }
 
+/// What a connection does, in the order in which they give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// It has no request.
+    Waiting,
+    /// The body of its request is on its way.
+    Receiving,
+    /// Its request is there, and the answer is not written.
+    Answering,
+}
+
 #[derive(Debug)]
 struct Connected {
     address: IpAddr,
-    /// Since when it waits for a request; or since when it has one.
+    phase: Phase,
     since: Instant,
-    has_request: bool,
     gives_way: Arc<Notify>,
 }
 
-impl Taken {
-    /// Who gives way now: whoever waits for a request, else a request that takes long; of the address that has most of these, the one that has
-    /// been so for longest. Of an address alone that is as good as any; of several, those who have few connections keep them.
-    fn first_to_go(&self, now: Instant) -> Option<u64> {
-        let waiting = |connected: &Connected| !connected.has_request;
-        let long = |connected: &Connected| connected.has_request && now.duration_since(connected.since) >= REQUEST_TIME;
-        self.first_of(waiting).or_else(|| self.first_of(long))
+impl Connected {
+    /// From when on it may be asked to give way.
+    fn keeps_until(&self) -> Instant {
+        match self.phase {
+            Phase::Waiting | Phase::Receiving => self.since + ASKING_TIME,
+            Phase::Answering => self.since + ANSWER_TIME,
+        }
     }
+}
 
-    fn first_of(&self, may_go: impl Fn(&Connected) -> bool) -> Option<u64> {
-        let mut counts = FxHashMap::<IpAddr, usize>::default();
+impl Taken {
+    /// Who gives way to a newcomer, or from when on somebody does. It is one of an address that has its fair share of all places, or more, so
+    /// that nobody is kept out by what others open: by its phase, then of the address that has most, then the one that has been so for longest.
+    fn first_to_go(&self, newcomer: IpAddr, now: Instant) -> Result<u64, Instant> {
+        let mut counts = FxHashMap::<IpAddr, usize>::from_iter([(newcomer, 0)]);
         self.by_number.values().for_each(|connected| *counts.entry(connected.address).or_default() += 1);
-        let those = self.by_number.iter().filter(|(_, connected)| may_go(connected));
-        let rank = |connected: &Connected| (std::cmp::Reverse(counts[&connected.address]), connected.since);
-        those.min_by_key(|(number, connected)| (rank(connected), **number)).map(|(number, _)| *number)
+        let share = CONNECTIONS_MAX / counts.len();
+        let greedy = || self.by_number.iter().filter(|(_, connected)| counts[&connected.address] >= share);
+        let rank = |connected: &Connected| (connected.phase, Reverse(counts[&connected.address]), connected.since);
+        let goes = greedy().filter(|(_, connected)| connected.keeps_until() <= now).min_by_key(|(_, connected)| rank(connected));
+        // Where all places are taken, some address has its share of them.
+        goes.map(|(number, _)| *number).ok_or_else(|| greedy().map(|(_, connected)| connected.keeps_until()).min().unwrap_or(now))
     }
 }
 
@@ -66,26 +87,28 @@ impl Places {
             // Whoever changes something from here on is heard.
             let mut changed = std::pin::pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            if let Some(place) = self.try_take(address, Instant::now()) {
-                return place;
+            match self.try_take(address, Instant::now()) {
+                Ok(place) => return place,
+                Err(until) => drop(tokio::time::timeout_at(until, changed).await),
             }
-            // A request that has begun comes to be a long one by time alone.
-            let _ = tokio::time::timeout(Duration::from_secs(1), changed).await;
         }
     }
 
-    fn try_take(&self, address: IpAddr, now: Instant) -> Option<Place> {
+    /// Takes a place, or says when to ask again.
+    fn try_take(&self, address: IpAddr, now: Instant) -> Result<Place, Instant> {
         let mut taken = self.lock();
         if taken.by_number.len() >= CONNECTIONS_MAX {
-            let goes = taken.first_to_go(now)?;
-            let connected = taken.by_number.remove(&goes)?;
-            connected.gives_way.notify_one();
+            let goes = taken.first_to_go(address, now)?;
+            if let Some(connected) = taken.by_number.remove(&goes) {
+                connected.gives_way.notify_one();
+            }
         }
         let (number, gives_way) = (taken.next, Arc::new(Notify::new()));
         taken.next += 1;
-        taken.by_number.insert(number, Connected { address, since: now, has_request: false, gives_way: gives_way.clone() });
+        let connected = Connected { address, phase: Phase::Waiting, since: now, gives_way: gives_way.clone() };
+        taken.by_number.insert(number, connected);
         drop(taken);
-        Some(Place { places: self.clone(), number, gives_way })
+        Ok(Place { places: self.clone(), number, gives_way })
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -107,19 +130,10 @@ impl Place {
         self.gives_way.notified().await;
     }
 
-    /// A request has come.
-    pub(super) fn begins(&self) {
-        self.becomes(true);
-    }
-
-    /// Its answer is written.
-    pub(super) fn ends(&self) {
-        self.becomes(false);
-    }
-
-    fn becomes(&self, has_request: bool) {
+    /// What the connection does from now on.
+    pub(super) fn enters(&self, phase: Phase) {
         if let Some(connected) = self.places.lock().by_number.get_mut(&self.number) {
-            (connected.has_request, connected.since) = (has_request, Instant::now());
+            (connected.phase, connected.since) = (phase, Instant::now());
         }
         self.places.0.changed.notify_one();
     }
@@ -149,8 +163,9 @@ mod tests {
         let (places, now) = (Places::default(), Instant::now());
         let modest = places.try_take(address(1), now).unwrap();
         let mut greedy: Vec<_> = (1..CONNECTIONS_MAX).map(|_| places.try_take(address(2), now).unwrap()).collect();
-        greedy[0].begins();
-        let next = places.try_take(address(3), now).unwrap();
+        greedy[0].enters(Phase::Answering);
+        assert_eq!(places.try_take(address(3), now).unwrap_err(), now + ASKING_TIME, "its request may be on its way");
+        let next = places.try_take(address(3), now + ASKING_TIME).unwrap();
         assert_eq!(numbers(&places).len(), CONNECTIONS_MAX);
         assert!(numbers(&places).contains(&modest.number) && numbers(&places).contains(&greedy[0].number), "a request goes on");
         assert!(!numbers(&places).contains(&greedy[1].number), "the oldest that waits, of the one that has most");
@@ -163,18 +178,41 @@ mod tests {
         assert_eq!(numbers(&places).len(), CONNECTIONS_MAX - 1);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn requests_keep_their_places_but_not_for_ever() {
         let (places, now) = (Places::default(), Instant::now());
         let all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.try_take(address(1), now).unwrap()).collect();
-        all.iter().for_each(Place::begins);
-        assert!(places.try_take(address(2), now).is_none());
-        all[7].ends();
+        all.iter().for_each(|place| place.enters(Phase::Answering));
+        assert_eq!(places.try_take(address(2), now).unwrap_err(), now + ANSWER_TIME);
+        all[7].enters(Phase::Waiting);
         let taken = places.take(address(2)).await;
         assert!(!numbers(&places).contains(&all[7].number));
-        taken.begins();
-        assert!(places.try_take(address(3), now).is_none());
-        assert!(places.try_take(address(3), now + 2 * REQUEST_TIME).is_some());
+        taken.enters(Phase::Answering);
+        assert!(places.try_take(address(3), now).is_err());
+        drop(places.take(address(3)).await);
+        assert_eq!(now.elapsed().as_secs(), ANSWER_TIME.as_secs(), "by time alone");
         all[0].given_up().await;
+    }
+
+    /// Whoever comes again each time that it is sent away has no more than its share while others want theirs.
+    #[tokio::test(start_paused = true)]
+    async fn slow_bodies_keep_nobody_out() {
+        let (places, begun) = (Places::default(), Instant::now());
+        let flood = || async {
+            let place = places.take(address(1)).await;
+            place.enters(Phase::Receiving);
+            place
+        };
+        let mut slow = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            slow.push(flood().await);
+        }
+        let honest = places.take(address(2)).await;
+        assert!(begun.elapsed() <= ASKING_TIME + Duration::from_millis(2), "{:?}", begun.elapsed());
+        // It has sent nothing yet, and is not who goes.
+        for _ in 0..2 * CONNECTIONS_MAX {
+            slow.push(flood().await);
+            assert!(numbers(&places).contains(&honest.number));
+        }
     }
 }

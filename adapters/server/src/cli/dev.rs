@@ -117,7 +117,7 @@ impl DevArgs {
                 console.print(format!("{text}\n"))
             }
         };
-        let listener = tokio::net::TcpListener::bind(self.listen).await.map_err(|error| {
+        let listener = listener::bind(self.listen).map_err(|error| {
             anyhow::anyhow!(
                 "PUN-311: the API can't listen on {}: {error}. Stop what listens there, or name another address with --listen",
                 self.listen

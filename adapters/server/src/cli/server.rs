@@ -131,8 +131,8 @@ impl ServerArgs {
     async fn serve(self, access: Access, tls: Option<Arc<ServerConfig>>) -> anyhow::Result<Exit> {
         let say = Say(if self.quiet { None } else { Some(Printer::start()?) });
         let mut interrupts = super::interrupts()?;
-        let api_listener = bound(self.listen, "PUN-311: the API", "--listen").await?;
-        let worker_listener = bound(self.listen_workers, "PUN-321: the gRPC server for workers", "--listen-workers").await?;
+        let api_listener = bound(self.listen, "PUN-311: the API", "--listen")?;
+        let worker_listener = bound(self.listen_workers, "PUN-321: the gRPC server for workers", "--listen-workers")?;
         let api_address = api_listener.local_addr()?;
         let advertised = match &self.advertise {
             Some(address) => address.clone(),
@@ -351,8 +351,8 @@ fn replica_id(name: Option<&str>, clock: &impl Clock) -> ReplicaId {
     ReplicaId(Arc::from(format!("{name}-{}-{:x}", std::process::id(), clock.now().wall.0)))
 }
 
-async fn bound(address: SocketAddr, who: &str, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bound(address: SocketAddr, who: &str, flag: &str) -> anyhow::Result<TcpListener> {
+    listener::bind(address).map_err(|error| {
         anyhow::anyhow!("{who} can't listen on {address}: {error}. Stop what listens there, or name another address with {flag}")
     })
 }
