@@ -6,6 +6,7 @@ use punctual_core::time::Millis;
 use serde_json::{Value, json};
 
 use super::Exit;
+use super::ask::field;
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 use super::remote::{Printed, answer, pretty, table, text, user};
@@ -149,7 +150,7 @@ impl UsersListArgs {
         let mut shown = table(["NAME", "MAY", "STATE", "ADDED"]);
         for user in &users {
             let state = if user["disabled"] == true { "disabled" } else { "" };
-            shown.add_row([text(&user["name"]), grants_text(&user["grants"]), state.to_owned(), text(&user["created_at"])]);
+            shown.add_row([text(&user["name"]), grants_text(&user["grants"]), state.to_owned(), field(user, "created_at")]);
         }
         Ok(shown.to_string())
     }
@@ -345,7 +346,7 @@ impl TokensListArgs {
         for token in &tokens {
             let fields = [&token["id"], &token["name"], &token["owner"]].map(text);
             let [id, name, owner] = fields;
-            shown.add_row([id, name, owner, grants_text(&token["grants"]), text(&token["expires_at"]), text(&token["used_at"])]);
+            shown.add_row([id, name, owner, grants_text(&token["grants"]), field(token, "expires_at"), field(token, "used_at")]);
         }
         Ok(shown.to_string())
     }

@@ -57,6 +57,12 @@ pub(super) fn when(value: &Value) -> String {
     when_in(value, &ZONE)
 }
 
+/// A field of an answer; an instant, which its name tells, in the zone of whoever reads it.
+pub(super) fn field(record: &Value, name: &str) -> String {
+    let is_instant = name == "at" || name.ends_with("_at") || matches!(name, "fire_time" | "next_fire" | "since");
+    if is_instant { when(&record[name]) } else { text(&record[name]) }
+}
+
 /// The machine's zone by its name: what `TZ` says, else where `/etc/localtime` leads. Of the zone data the newest counts, as in schedules.
 fn zone_name(variable: Option<&str>, link: Option<&str>) -> Option<String> {
     let name = |path: &str| path.split_once("zoneinfo/").map(|(_, name)| name.to_owned());
@@ -104,6 +110,9 @@ mod tests {
         assert_eq!(when_in(&json!("2026-11-29T17:12:01Z"), &zone), "2026-11-29 22:57:01+05:45");
         assert_eq!(when_in(&json!("2026-11-29T17:12:01.5Z"), &zone), "2026-11-29 22:57:01.500+05:45");
         assert_eq!((when_in(&json!("soon"), &zone), when_in(&Value::Null, &zone)), ("soon".to_owned(), String::new()));
+        let record = json!({ "at": "2026-11-29T17:12:01Z", "due_at": "2026-11-29T17:12:01Z", "payload": "2026-11-29T17:12:01Z" });
+        assert_eq!([field(&record, "at"), field(&record, "due_at")], [when(&record["at"]), when(&record["at"])]);
+        assert_eq!(field(&record, "payload"), "2026-11-29T17:12:01Z", "what is nobody's instant stays as it is");
     }
 
     #[test]

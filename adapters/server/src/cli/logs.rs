@@ -10,6 +10,7 @@ use punctual_driver::logs::buffer::CUT_MARK;
 use serde_json::{Value, json};
 
 use super::Exit;
+use super::ask::field;
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 use super::remote::{pretty, text};
@@ -230,7 +231,7 @@ impl Lines {
         if line["dropped"].as_u64() > Some(0) {
             output.line(format_args!("--- {message}"));
         } else if self.timestamps {
-            output.line(format_args!("{:<24}  {:<5}  {message}", text(&line["at"]), text(&line["level"])));
+            output.line(format_args!("{:<29}  {:<5}  {message}", field(line, "at"), text(&line["level"])));
         } else {
             output.line(message);
         }

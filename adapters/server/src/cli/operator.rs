@@ -5,7 +5,7 @@ use punctual_core::text::cut_to_width;
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::ask::when;
+use super::ask::{field, when};
 use super::client::{ApiArgs, Client};
 use super::nodes::NodeArgs;
 use super::output::Output;
@@ -423,8 +423,7 @@ impl AuditArgs {
         let mut shown = table(["AT", "BY", "ACTION", "TASK", "INSTANCE", "SUBJECT", "REASON", "FROM"]);
         for entry in page["audit"].as_array().into_iter().flatten() {
             let fields = ["at", "by", "action", "task", "instance", "subject", "reason", "from"];
-            let at = |field: &str| if field == "at" { when(&entry[field]) } else { text(&entry[field]) };
-            shown.add_row(fields.map(|field| cut_to_width(&at(field), 60)));
+            shown.add_row(fields.map(|name| cut_to_width(&field(entry, name), 60)));
         }
         let next = page["next"].as_u64().map(|next| format!("\nmore: --before {next}")).unwrap_or_default();
         Ok(format!("{shown}{next}"))

@@ -1,12 +1,14 @@
 //! The commands that ask a running Punctual: tasks, instances, instance, trigger, cancel.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 
 use comfy_table::{Table, presets};
+use punctual_core::limits;
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::ask::{ask, when};
+use super::ask::{ask, field, when};
 use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 
@@ -72,6 +74,9 @@ pub(crate) struct TriggerArgs {
     /// Handed to the handler in place of the task's own payload
     #[arg(long)]
     payload: Option<String>,
+    /// Hands over what this file has, or standard input where it is `-`
+    #[arg(long, value_name = "FILE", value_parser = text_of, conflicts_with = "payload")]
+    payload_file: Option<String>,
     /// How long to wait, such as 90s or 1h30m; the task's own delay where it is left out
     #[arg(long, value_parser = duration)]
     delay: Option<punctual_core::time::Millis>,
@@ -82,7 +87,7 @@ pub(crate) struct TriggerArgs {
     #[arg(long, value_name = "VERSION")]
     task_version: Option<u32>,
     /// Lets the trigger with this key, which is not due yet, come so much later from now instead
-    #[arg(long, value_name = "DELAY", value_parser = duration, requires = "key", conflicts_with_all = ["payload", "delay", "task_version"])]
+    #[arg(long, value_name = "DELAY", value_parser = duration, requires = "key", conflicts_with_all = ["payload", "payload_file", "delay", "task_version"])]
     reschedule: Option<punctual_core::time::Millis>,
     /// Why, for the record
     #[arg(long, alias = "why")]
@@ -107,6 +112,23 @@ pub(crate) struct CancelArgs {
 
 fn duration(text: &str) -> Result<punctual_core::time::Millis, String> {
     punctual_spec::duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// The text of a file, or of standard input; of one that is too long for a payload, enough that it is refused.
+fn text_of(file: &str) -> Result<String, String> {
+    let source: Box<dyn Read> = match file {
+        "-" => Box::new(std::io::stdin()),
+        file => Box::new(File::open(file).map_err(|error| format!("PUN-323: {file} can't be read: {error}"))?),
+    };
+    let mut bytes = Vec::new();
+    let read = source.take(limits::PAYLOAD_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("PUN-323: {file} can't be read: {error}"))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        // Cut anywhere, and refused for its length.
+        Err(error) if error.as_bytes().len() > limits::PAYLOAD_BYTES_MAX => Ok(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Err(_) => Err(format!("PUN-323: {file} can't be read: it is not UTF-8")),
+    }
 }
 
 /// What a command prints: JSON where asked for, else text.
@@ -140,12 +162,12 @@ impl TasksArgs {
         for pause in task["paused"].as_array().into_iter().flatten() {
             shown += &format!("{}\n", paused_line(pause));
         }
-        shown += &format!("next fire  {}\n{}\n", text(&task["next_fire"]), pretty(&task["definition"]));
+        shown += &format!("next fire  {}\n{}\n", when(&task["next_fire"]), pretty(&task["definition"]));
         if let Some(warning) = task["warning"].as_str() {
             shown += &format!("! {}\n", text(&Value::from(warning)));
         }
         if let Some(left) = task["catching_up"]["left"].as_u64() {
-            let last = text(&task["catching_up"]["last_begins_at"]);
+            let last = when(&task["catching_up"]["last_begins_at"]);
             shown += &format!("made up for {left} more missed fire times, the last one begins at {last}\n");
         }
         for occurrence in task["occurrences"].as_array().into_iter().flatten() {
@@ -201,8 +223,7 @@ pub(super) fn instances(instances: &[Value]) -> String {
     table.load_style(presets::NOTHING).set_header(header.iter().filter(is_shown));
     for (instance, part) in instances.iter().zip(&parts) {
         let fields = ["id", "task", "fire_time", "state", "attempt", "code", "detail"];
-        let mut row = fields.map(|field| cut(&text(&instance[field]))).to_vec();
-        row[2] = when(&instance["fire_time"]);
+        let mut row = fields.map(|name| cut(&field(instance, name))).to_vec();
         if has_runs {
             row.insert(3, text(&instance["run"]));
         }
@@ -274,7 +295,7 @@ impl InstanceArgs {
         let mut transitions = table(["AT", "STATE", "CAUSE", "ATTEMPT", "FENCE", "WORKER", "CODE", "DETAIL"]);
         for transition in instance["transitions"].as_array().into_iter().flatten() {
             let fields = ["at", "to", "cause", "attempt", "fence", "worker", "code", "detail"];
-            transitions.add_row(fields.map(|field| text(&transition[field])));
+            transitions.add_row(fields.map(|name| field(transition, name)));
         }
         shown += &format!("\n{transitions}\n");
         shown += &outputs(&instance["outputs"]);
@@ -331,9 +352,9 @@ fn call(node: &Value) -> Option<String> {
 
 /// What there is to say about an instance besides its transitions, line by line.
 fn facts(instance: &Value) -> String {
-    let line = |label: &str, field: &str| match &instance[field] {
-        Value::Null => String::new(),
-        value => format!("{label:<10} {}\n", text(value)),
+    let line = |label: &str, name: &str| match instance[name].is_null() {
+        true => String::new(),
+        false => format!("{label:<10} {}\n", field(instance, name)),
     };
     let run = if instance["run"] == json!(1) { String::new() } else { line("run", "run") };
     let origin = match instance["caused_by"].as_str() {
@@ -369,7 +390,7 @@ impl TriggerArgs {
         if let Some(version) = self.task_version {
             body["task_version"] = json!(version);
         }
-        if let Some(payload) = &self.payload {
+        if let Some(payload) = self.payload.as_ref().or(self.payload_file.as_ref()) {
             body["payload"] = json!(payload);
         }
         if let Some(delay) = self.delay {
@@ -415,7 +436,7 @@ fn changed(answer: &Value, what: &str, as_json: bool) -> Printed {
     if as_json {
         return done(is_done != Some(false), pretty(answer));
     }
-    let (id, state, due) = (text(&answer["instance"]["id"]), text(&answer["instance"]["state"]), text(&answer["instance"]["due_at"]));
+    let [id, state, due] = ["id", "state", "due_at"].map(|name| field(&answer["instance"], name));
     let shown = match is_done {
         Some(true) if due.is_empty() => format!("{id} is {what}"),
         Some(true) => format!("{id} is {what}: due at {due}"),
@@ -507,14 +528,19 @@ pub(super) fn text(value: &Value) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
+/// What makes a task fire, in a line.
 pub(super) fn trigger(definition: &Value) -> String {
-    match &definition["trigger"] {
-        Value::Object(trigger) => {
-            let parts = trigger.iter().map(|(name, value)| format!("{name} {}", text(value)));
-            parts.collect::<Vec<_>>().join(", ")
-        }
-        other => text(other),
-    }
+    in_a_line(&definition["trigger"])
+}
+
+/// A value of a task's document, without its brackets.
+fn in_a_line(value: &Value) -> String {
+    let parts: Vec<String> = match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| format!("{name} {}", in_a_line(value))).collect(),
+        Value::Array(values) => values.iter().map(in_a_line).collect(),
+        other => return text(other),
+    };
+    parts.join(", ")
 }
 
 fn outputs(outputs: &Value) -> String {
@@ -536,4 +562,20 @@ fn outputs(outputs: &Value) -> String {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_a_task_fire_has_no_brackets() {
+        for (document, shown) in [
+            (json!({ "trigger": "manual" }), "manual"),
+            (json!({ "trigger": { "fixed_rate": "30s" } }), "fixed_rate 30s"),
+            (json!({ "trigger": { "after": ["load", { "task": "extract" }] } }), "after load, task extract"),
+        ] {
+            assert_eq!(trigger(&document), shown);
+        }
+    }
 }

@@ -197,6 +197,11 @@ fn a_key_fires_once_and_stands_for_one_request() {
     let cli = |arguments: &[&str]| dev.cli(&[&["trigger", "t", "--key", "cli", "--json"], arguments].concat());
     let (one, two) = (cli(&["--payload", "x"]), cli(&["--payload", "x"]));
     assert_eq!(one.json()["instance"]["id"], two.json()["instance"]["id"]);
+    folder.write("x", "x");
+    let (file, nothing) = (folder.path("x").display().to_string(), folder.path("y").display().to_string());
+    assert_eq!(cli(&["--payload-file", &file]).json()["instance"]["id"], one.json()["instance"]["id"], "the same payload");
+    let refused = cli(&["--payload-file", &nothing]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("PUN-323"), "{}", refused.stderr);
     let other = cli(&["--payload", "y"]);
     assert_eq!((other.code, &other.json()["error"]["code"]), (Some(1), &json!("PUN-306")));
 
