@@ -13,14 +13,18 @@ use punctual_driver::ports::{Catalog, Clock, Submitted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::extract::{Asked, Body, Client, Named};
+use super::extract::{Asked, Asker, Body, Client, Named};
 use super::openapi::Done;
 use super::reruns::Reason;
+use super::sight::Sight;
 use super::tasks::checked_limit;
 use super::{Api, ApiError};
+use crate::identity::{Identity, Role};
 
 /// Fire times that an answer shows.
 const SHOWN: usize = 100;
+/// Backfills that are looked through for those that somebody sees.
+const LOOKED_AT_MAX: usize = 1_000;
 
 /// In which order instances are made.
 #[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -272,6 +276,37 @@ pub(crate) async fn list<S: Catalog, C: Clock>(
     };
     let rows = api.store.backfills(Some(task.task), checked_limit(page.limit)?).await?;
     Ok(Json(Backfills { backfills: rows.iter().map(|row| view(row, &name)).collect() }))
+}
+
+/// Those of all tasks that somebody sees, newest first.
+pub(crate) async fn list_all<S: Catalog, C: Clock>(
+    State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
+    Asked(page): Asked<Page>,
+) -> Result<Json<Backfills>, ApiError> {
+    let seen = of_all(&api, &identity, checked_limit(page.limit)?).await?;
+    Ok(Json(Backfills { backfills: seen.iter().map(|(row, task)| view(row, task)).collect() }))
+}
+
+/// The newest of those that somebody sees, each with its task's name.
+pub(crate) async fn of_all<S: Catalog, C: Clock>(
+    api: &Api<S, C>,
+    identity: &Identity,
+    limit: usize,
+) -> Result<Vec<(BackfillRow, Arc<str>)>, ApiError> {
+    let (mut seen, mut sight) = (Vec::new(), Sight::new(api, identity, Role::Viewer));
+    // What they don't see does not take the places of what they do.
+    let read = if sight.is_whole() { limit } else { LOOKED_AT_MAX };
+    for row in api.store.backfills(None, read).await? {
+        let task = api.store.name_of(row.plan.task).await?.unwrap_or_default();
+        if sight.task(&task).await? {
+            seen.push((row, task));
+        }
+        if seen.len() == limit {
+            break;
+        }
+    }
+    Ok(seen)
 }
 
 /// Ends a backfill.

@@ -4,7 +4,7 @@
 mod accounts;
 mod answers;
 pub(crate) mod audit;
-mod backfills;
+pub(crate) mod backfills;
 mod calendars;
 mod cluster;
 pub(crate) mod dead_letters;
@@ -336,6 +336,12 @@ fn routes<S: Catalog + Accounts, C: Clock>(api: Api<S, C>) -> Routes<S, C> {
             "/api/v1/tasks/{name}/backfills",
             Task(Operator),
             post_with(backfills::ask::<S, C>, named("createBackfill", "Makes fire times up for, or says which there are")),
+        )
+        .api(
+            Method::GET,
+            "/api/v1/backfills",
+            Somewhere(Viewer),
+            get_with(backfills::list_all::<S, C>, named("listAllBackfills", "The backfills of all tasks, newest first")),
         )
         .api(
             Method::POST,

@@ -71,6 +71,7 @@ const TABLE: &[(&str, &str, Takes)] = &[
     ("DELETE", "/api/v1/tasks/{name}", A(Role::Editor)),
     ("GET", "/api/v1/tasks/{name}/occurrences", A(Role::Viewer)),
     ("GET", "/api/v1/tasks/{name}/backfills", A(Role::Viewer)),
+    ("GET", "/api/v1/backfills", A(Role::Viewer)),
     ("GET", "/api/v1/pauses", A(Role::Viewer)),
     ("GET", "/api/v1/calendars", A(Role::Viewer)),
     ("GET", "/api/v1/dead-letters", A(Role::Viewer)),

@@ -1,9 +1,9 @@
 //! Fire times of the past that are made up for.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Exit;
-use super::client::{ApiArgs, Client};
+use super::client::{ApiArgs, Client, ClientError};
 use super::output::Output;
 use super::remote::{Printed, answer, pretty, text, user};
 
@@ -19,7 +19,7 @@ pub(crate) struct BackfillArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum BackfillCommand {
-    /// List the backfills of a task, newest first, with how far they have come.
+    /// List the backfills of a task, or of all, newest first, with how far they have come.
     List(BackfillListArgs),
     /// End a backfill: what no worker has is cancelled, what runs may end.
     Cancel(BackfillCancelArgs),
@@ -57,8 +57,8 @@ pub(super) struct BackfillAskArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct BackfillListArgs {
-    /// The task
-    task: String,
+    /// The task; all of them where it is left out
+    task: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -118,9 +118,17 @@ impl BackfillAskArgs {
     }
 }
 
+/// The backfills of a task, or of all.
+pub(super) async fn backfills(client: &Client, task: Option<&str>) -> Result<Value, ClientError> {
+    match task {
+        Some(task) => client.get(&["tasks", task, "backfills"], &[]).await,
+        None => client.get(&["backfills"], &[]).await,
+    }
+}
+
 impl BackfillListArgs {
     async fn ask(&self) -> Printed {
-        let answer = Client::new(&self.api).get(&["tasks", &self.task, "backfills"], &[]).await?;
+        let answer = backfills(&Client::new(&self.api), self.task.as_deref()).await?;
         if self.api.json {
             return Ok(pretty(&answer));
         }

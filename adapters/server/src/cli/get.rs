@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::Exit;
 use super::ask::{Said, ask, when};
+use super::backfill::backfills;
 use super::client::{ApiArgs, Client};
 use super::operator;
 use super::output::Output;
@@ -33,7 +34,7 @@ enum What {
     Replicas(NodesArgs),
     /// Dead letters that nobody has settled, newest first
     DeadLetters(operator::ListArgs),
-    /// The backfills of a task, newest first
+    /// Backfills of a task, or of all, newest first
     #[command(visible_alias = "backfill")]
     Backfills(BackfillsArgs),
     /// The versions of a task, newest first
@@ -186,15 +187,15 @@ impl NodesArgs {
 
 #[derive(clap::Args, Debug)]
 struct BackfillsArgs {
-    /// The task
-    task: String,
+    /// The task; all of them where it is left out
+    task: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
 }
 
 impl BackfillsArgs {
     async fn ask(&self) -> Said {
-        let answer = Client::new(&self.api).get(&["tasks", &self.task, "backfills"], &[]).await?;
+        let answer = backfills(&Client::new(&self.api), self.task.as_deref()).await?;
         if self.api.json {
             return Ok((pretty(&answer), Exit::Done));
         }

@@ -19,7 +19,7 @@ use super::tasks::group_of;
 use super::words::Words;
 use super::{Console, terms};
 use crate::api::sight::Sight;
-use crate::api::{self, audit, dead_letters, pauses};
+use crate::api::{self, audit, backfills, dead_letters, pauses};
 use crate::identity::Role;
 
 /// Rows of a page.
@@ -185,13 +185,8 @@ pub(super) async fn backfills<S: Catalog, C: Clock>(State(console): State<Consol
 
 async fn show_backfills<S: Catalog, C: Clock>(console: &Console<S, C>, viewer: &Viewer) -> Answer {
     let w = viewer.words();
-    let (mut rows, mut sight) = (Vec::new(), Sight::new(&console.api, &viewer.identity, Role::Viewer));
-    let mut acts = Sight::new(&console.api, &viewer.identity, Role::Operator);
-    for row in console.api.store.backfills(None, BACKFILLS).await? {
-        let task = console.api.store.name_of(row.plan.task).await?.unwrap_or_default();
-        if !sight.task(&task).await? {
-            continue;
-        }
+    let (mut rows, mut acts) = (Vec::new(), Sight::new(&console.api, &viewer.identity, Role::Operator));
+    for (row, task) in backfills::of_all(&console.api, &viewer.identity, BACKFILLS).await? {
         let may_operate = acts.task(&task).await?;
         rows.push(backfill_line(&row, task, viewer.lang, may_operate));
     }

@@ -309,7 +309,15 @@ tasks:
             let all = call(&dev, "GET", "/api/v1/instances", &[("cookie", &root.cookie)], &Value::Null).body;
             (all.contains("bills") && all.contains("mails")).then_some(())
         });
-        for path in ["/api/v1/coming", "/api/v1/instances", "/tasks", "/instances", "/", "/audit", "/calendar"] {
+        for task in ["bills", "mails"] {
+            let fired = call(&dev, "GET", &format!("/api/v1/instances?task={task}"), &root.headers(), &Value::Null).json();
+            let range = json!({ "from": fired["instances"][0]["fire_time"], "to": "2100-01-01T00:00:00Z", "again": true });
+            let asked = call(&dev, "POST", &format!("/api/v1/tasks/{task}/backfills"), &root.headers(), &range);
+            assert_eq!(asked.status, 202, "{asked:?}");
+        }
+        let paths =
+            ["/api/v1/coming", "/api/v1/instances", "/api/v1/backfills", "/tasks", "/instances", "/backfills", "/", "/audit", "/calendar"];
+        for path in paths {
             let answer = get(path);
             assert_eq!(answer.status, 200, "{path}");
             assert!(answer.body.contains("bills") && !answer.body.contains("mails"), "{path}: {}", answer.body);

@@ -138,6 +138,7 @@ fn answers_are_what_the_document_says() {
         ("/api/v1/tasks/{name}/days", "/api/v1/tasks/hand/days".to_owned()),
         ("/api/v1/tasks/{name}/occurrences", "/api/v1/tasks/nightly/occurrences".to_owned()),
         ("/api/v1/tasks/{name}/backfills", "/api/v1/tasks/nightly/backfills".to_owned()),
+        ("/api/v1/backfills", "/api/v1/backfills?limit=5".to_owned()),
         ("/api/v1/tasks/{name}/explain", "/api/v1/tasks/nightly/explain?at=2027-03-26T12:00:00Z".to_owned()),
         ("/api/v1/instances/{id}/explain", format!("/api/v1/instances/{}/explain", id(&hand))),
         ("/api/v1/instances", "/api/v1/instances?parts=true".to_owned()),

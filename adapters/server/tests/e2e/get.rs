@@ -38,6 +38,7 @@ fn everything_that_is_listed_is_a_table_and_json() {
         (&["replicas"], &["REPLICA", "ALIVE UNTIL"], "replicas"),
         (&["dead-letters", "--task", "bad"], &["CAUSE", "bad"], "dead_letters"),
         (&["backfills", "nightly"], &["BACKFILL"], "backfills"),
+        (&["backfills"], &["BACKFILL"], "backfills"),
         (&["versions", "hand"], &["VERSION", "2"], "versions"),
         (&["occurrences", "nightly"], &["FIRST", "WHY"], "occurrences"),
         (&["pauses"], &["task nightly", "snow"], "pauses"),
