@@ -5,12 +5,13 @@
 //! ago.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use punctual_core::batch::Batch;
 use tokio::sync::broadcast;
+
+use crate::seats::{Seat, Seats};
 
 /// Most listeners at once.
 pub(crate) const LISTENERS_MAX: usize = 64;
@@ -49,7 +50,7 @@ pub(crate) struct Events(Arc<Inner>);
 struct Inner {
     /// Tells this process's numbers from those of the one before.
     life: u64,
-    listeners: AtomicUsize,
+    seats: Seats,
     batches: broadcast::Sender<Numbered>,
     memory: Mutex<Memory>,
 }
@@ -66,7 +67,7 @@ impl Events {
     /// The changes of a process that began then.
     pub(crate) fn new(life: u64) -> Self {
         let batches = broadcast::Sender::new(QUEUE_MAX);
-        Events(Arc::new(Inner { life, listeners: AtomicUsize::new(0), batches, memory: Mutex::default() }))
+        Events(Arc::new(Inner { life, seats: Seats::new(LISTENERS_MAX), batches, memory: Mutex::default() }))
     }
 
     /// Tells this process from the one before.
@@ -79,8 +80,7 @@ impl Events {
         let mut memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let numbered = Numbered { before: memory.changes, batch: batch.clone() };
         memory.changes += numbered.count();
-        let is_heard = self.0.listeners.load(Ordering::Relaxed) > 0;
-        if is_heard {
+        if !self.0.seats.are_free() {
             memory.heard = Some(Instant::now());
         } else if memory.heard.is_none_or(|heard| heard.elapsed() > REMEMBERED_FOR) {
             memory.batches.clear();
@@ -95,25 +95,13 @@ impl Events {
     }
 
     /// Begins to listen, behind the change of this number where it is given. `None`: too many do already.
-    pub(crate) fn listen(&self, after: Option<u64>) -> Option<Listener> {
-        let taken =
-            self.0.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < LISTENERS_MAX).then_some(count + 1));
-        taken.ok()?;
-        let place = Place(self.clone());
+    pub(crate) fn listen(&self, who: &Arc<str>, after: Option<u64>) -> Option<Listener> {
+        let seat = self.0.seats.take(who)?;
         let memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let (queue, now) = (self.0.batches.subscribe(), memory.changes);
         let expected = after.map_or(now, |after| after.min(now));
         let missed = memory.batches.iter().filter(|numbered| numbered.before + numbered.count() > expected).cloned().collect();
-        Some(Listener { missed, queue, expected, until: now, _place: place })
-    }
-}
-
-/// Goes with its listener.
-struct Place(Events);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.0.listeners.fetch_sub(1, Ordering::Relaxed);
+        Some(Listener { missed, queue, expected, until: now, _seat: seat })
     }
 }
 
@@ -134,7 +122,7 @@ pub(crate) struct Listener {
     expected: u64,
     /// How many changes there were when it began.
     until: u64,
-    _place: Place,
+    _seat: Seat,
 }
 
 impl Listener {
@@ -200,25 +188,25 @@ mod tests {
     fn who_comes_back_goes_on_behind_what_he_has() {
         let events = Events::new(1);
         events.committed(&batch(5));
-        let mut first = events.listen(None).unwrap();
+        let mut first = events.listen(&"ann".into(), None).unwrap();
         events.committed(&batch(3));
         events.committed(&batch(2));
         assert_eq!((now(first.next()), now(first.next())), ("5..8".into(), "8..10".into()));
         drop(first);
         events.committed(&batch(4));
-        let mut again = events.listen(Some(7)).unwrap();
+        let mut again = events.listen(&"ann".into(), Some(7)).unwrap();
         events.committed(&batch(1));
         let told: Vec<_> = (0..4).map(|_| now(again.next())).collect();
         assert_eq!(told, ["7..8", "8..10", "10..14", "14..15"]);
         // What came before anybody listened is not there: it is said how much that is.
-        let mut old = events.listen(Some(2)).unwrap();
+        let mut old = events.listen(&"ann".into(), Some(2)).unwrap();
         assert_eq!((now(old.next()), now(old.next())), ("lost 3".into(), "5..8".into()));
     }
 
     #[test]
     fn who_is_too_slow_learns_how_much_he_missed() {
         let events = Events::new(1);
-        let mut slow = events.listen(None).unwrap();
+        let mut slow = events.listen(&"ann".into(), None).unwrap();
         for _ in 0..QUEUE_MAX + 10 {
             events.committed(&batch(2));
         }
@@ -226,17 +214,8 @@ mod tests {
         // And who comes back when all is forgotten.
         let forgetful = Events::new(1);
         forgetful.committed(&batch(9));
-        let mut late = forgetful.listen(Some(4)).unwrap();
+        let mut late = forgetful.listen(&"ann".into(), Some(4)).unwrap();
         assert_eq!(now(late.next()), "lost 5");
-    }
-
-    #[test]
-    fn there_are_no_more_listeners_than_there_may_be() {
-        let events = Events::new(1);
-        let mut all: Vec<_> = (0..LISTENERS_MAX).map(|_| events.listen(None).unwrap()).collect();
-        assert!(events.listen(None).is_none());
-        all.pop();
-        assert!(events.listen(None).is_some());
     }
 
     #[test]
@@ -244,7 +223,7 @@ mod tests {
         let events = Events::new(1);
         events.committed(&batch(1));
         assert!(events.0.memory.lock().unwrap().batches.is_empty());
-        let listener = events.listen(None).unwrap();
+        let listener = events.listen(&"ann".into(), None).unwrap();
         (0..REMEMBERED_MAX + 5).for_each(|_| events.committed(&batch(1)));
         drop(listener);
         assert_eq!(events.0.memory.lock().unwrap().batches.len(), REMEMBERED_MAX);

@@ -13,8 +13,9 @@ use punctual_core::ids::InstanceId;
 use punctual_driver::logs::{BATCH_BYTES_MAX, LogBatch, LogLine, LogSink, LogStore, NotTaken};
 use punctual_driver::ports::Clock;
 use rustc_hash::FxHashMap;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::seats::{Seat, Seats};
 use crate::upkeep::{self, Upkeep};
 
 /// Batches that may wait to be written.
@@ -36,7 +37,7 @@ pub(crate) struct Logs {
     store: Arc<dyn LogStore>,
     queue: mpsc::Sender<Waiting>,
     watched: Mutex<FxHashMap<InstanceId, Vec<Arc<Notify>>>>,
-    places: Arc<Semaphore>,
+    seats: Seats,
 }
 
 impl std::fmt::Debug for Logs {
@@ -49,8 +50,8 @@ impl Logs {
     /// Begins to write to this store, and to keep so many days of it.
     pub(crate) fn start(store: Arc<dyn LogStore>, clock: Arc<dyn Clock>, keep_days: u32, say: Say) -> Arc<Logs> {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let (watched, places) = (Mutex::default(), Arc::new(Semaphore::new(WATCHERS_MAX)));
-        let logs = Arc::new(Logs { store: store.clone(), queue, watched, places });
+        let (watched, seats) = (Mutex::default(), Seats::new(WATCHERS_MAX));
+        let logs = Arc::new(Logs { store: store.clone(), queue, watched, seats });
         tokio::spawn(write(logs.store.clone(), clock.clone(), Arc::downgrade(&logs), waiting, say.clone()));
         tokio::spawn(look_after(store, clock, keep_days, say));
         logs
@@ -62,11 +63,11 @@ impl Logs {
     }
 
     /// Watches an instance; `None`: too many watch.
-    pub(crate) fn watch(self: &Arc<Self>, instance: InstanceId) -> Option<Watch> {
-        let place = self.places.clone().try_acquire_owned().ok()?;
+    pub(crate) fn watch(self: &Arc<Self>, who: &Arc<str>, instance: InstanceId) -> Option<Watch> {
+        let seat = self.seats.take(who)?;
         let came = Arc::new(Notify::new());
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).entry(instance).or_default().push(came.clone());
-        Some(Watch { logs: self.clone(), instance, came, _place: place })
+        Some(Watch { logs: self.clone(), instance, came, _seat: seat })
     }
 
     fn stored(&self, batches: &[Arc<LogBatch>]) {
@@ -97,7 +98,7 @@ pub(crate) struct Watch {
     logs: Arc<Logs>,
     instance: InstanceId,
     came: Arc<Notify>,
-    _place: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Watch {
@@ -182,6 +183,8 @@ mod tests {
     use punctual_driver::logs::{Answer, AttemptLines, Day, Level, LogPage, LogQuery, TraceId};
     use punctual_driver::ports::StoreError;
 
+    use tokio::sync::Semaphore;
+
     use super::*;
 
     /// Stores nothing, and fails while it is told to; holds each writing up until it is let go on.
@@ -263,8 +266,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_watches_is_woken_by_lines_of_that_instance() {
         let (logs, _) = started(&Arc::default());
-        let (one, again, other) =
-            (logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(1)).unwrap(), logs.watch(InstanceId(2)).unwrap());
+        let [one, again, other] = [1, 1, 2].map(|instance| logs.watch(&"ann".into(), InstanceId(instance)).unwrap());
         assert_eq!(logs.take(batch(1)).await, Ok(()));
         // Also who began to wait only now.
         one.came().await;
@@ -276,9 +278,10 @@ mod tests {
         }
         drop((one, again, other));
         assert!(logs.watched.lock().unwrap().is_empty());
-        let all: Vec<_> = (0..WATCHERS_MAX).map(|_| logs.watch(InstanceId(1)).unwrap()).collect();
-        assert!(logs.watch(InstanceId(1)).is_none());
-        drop(all);
-        assert!(logs.watch(InstanceId(1)).is_some());
+        let anns: Vec<_> = (0..WATCHERS_MAX / 2).map(|_| logs.watch(&"ann".into(), InstanceId(1)).unwrap()).collect();
+        assert!(logs.watch(&"ann".into(), InstanceId(1)).is_none());
+        assert!(logs.watch(&"bob".into(), InstanceId(1)).is_some(), "others have their share");
+        drop(anns);
+        assert!(logs.watch(&"ann".into(), InstanceId(1)).is_some());
     }
 }

@@ -14,6 +14,7 @@ mod identity;
 mod logs;
 mod open;
 mod printer;
+mod seats;
 mod sign_in;
 mod tokens;
 mod upkeep;

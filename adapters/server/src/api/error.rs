@@ -111,7 +111,7 @@ pub(crate) enum ApiError {
     UnderWay,
     #[error("a checkup is under way already, and takes the database enough; ask again in a while")]
     CheckupRuns,
-    #[error("{most} callers listen for events already; end one of them, or read the lists")]
+    #[error("{most} listen already, or half of that are your own; end one of them, or read the lists")]
     TooManyListeners { most: usize },
     #[error("the task {task:?} has no version {version}; `/versions` lists those that there are")]
     NoSuchVersion { task: String, version: u32 },

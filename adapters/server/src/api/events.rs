@@ -225,7 +225,7 @@ pub(crate) async fn listen<S: Catalog, C: Clock>(
         // Of another life of this process, or of another replica.
         Some(None) => (None, true),
     };
-    let listener = api.events.listen(after).ok_or(ApiError::TooManyListeners { most: LISTENERS_MAX })?;
+    let listener = api.events.listen(&identity.name, after).ok_or(ApiError::TooManyListeners { most: LISTENERS_MAX })?;
     let (events, stream) = mpsc::channel(WAITING_MAX);
     let names = FxHashMap::default();
     let is_seen = FxHashMap::default();

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::events::LastEvent;
-use super::extract::{Asked, Named};
+use super::extract::{Asked, Asker, Named};
 use super::instances::find;
 use super::{Api, ApiError, openapi, views};
 use crate::logs::{WATCHERS_MAX, Watch};
@@ -221,6 +221,7 @@ impl OperationOutput for Stream {
 /// listener comes again then. Late lines of an attempt before the one that is told already are left to the pages.
 pub(crate) async fn stream<S: Catalog, C: Clock>(
     State(api): State<Api<S, C>>,
+    Asker(identity): Asker,
     Named(id): Named,
     Asked(mut filter): Asked<Filter>,
     last: LastEvent,
@@ -229,7 +230,7 @@ pub(crate) async fn stream<S: Catalog, C: Clock>(
     filter.after = last.0.filter(|id| id.parse::<LogCursor>().is_ok()).or(filter.after);
     let view = find(&api, &id).await?;
     let query = filter.query(&view)?;
-    let watch = api.logs.watch(view.row.id).ok_or(ApiError::TooManyListeners { most: WATCHERS_MAX })?;
+    let watch = api.logs.watch(&identity.name, view.row.id).ok_or(ApiError::TooManyListeners { most: WATCHERS_MAX })?;
     let (events, stream) = mpsc::channel(WAITING_MAX);
     tokio::spawn(async move {
         let gone = events.clone();

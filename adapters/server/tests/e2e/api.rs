@@ -713,7 +713,8 @@ fn who_listens_hears_what_is_committed_and_goes_on_where_he_was() {
 fn there_are_only_so_many_listeners() {
     let folder = Folder::with(FILE);
     let dev = folder.dev();
-    let mut all: Vec<_> = (0..64).map(|_| Listening::start(dev.address(), "", None).unwrap()).collect();
+    // Half of all, since all of them are whoever is at this machine.
+    let mut all: Vec<_> = (0..32).map(|_| Listening::start(dev.address(), "", None).unwrap()).collect();
     request(dev.address(), "GET", "/api/v1/events", &[], b"").check_refusal(503, "PUN-443");
     all.pop();
     eventually("a place is free", || Listening::start(dev.address(), "", None).ok());
