@@ -60,7 +60,9 @@ use crate::api::rules::{Needs, Rule, allow};
 use crate::api::{Api, ApiError};
 use crate::identity::Role;
 
+pub(crate) use page::words;
 pub(crate) use pulse::Pulse;
+pub(crate) use words::Words;
 
 use error::ConsoleError;
 use page::Viewer;

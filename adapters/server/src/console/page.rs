@@ -84,11 +84,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Viewer {
 
 impl Viewer {
     pub(super) fn of(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
-        let lang = match cookie(headers, "lang") {
-            Some("en") => Lang::En,
-            Some("zh") => Lang::Zh,
-            _ => preferred(headers),
-        };
+        let lang = lang_of(headers);
         let theme = match cookie(headers, "theme") {
             Some("light") => "light",
             Some("dark") => "dark",
@@ -114,10 +110,7 @@ impl Viewer {
     }
 
     pub(super) fn words(&self) -> &'static Words {
-        match self.lang {
-            Lang::En => &EN,
-            Lang::Zh => &ZH,
-        }
+        words_in(self.lang)
     }
 
     /// Refuses those who may not act as this role.
@@ -129,7 +122,7 @@ impl Viewer {
     pub(super) fn page(&self, nav: Nav, title: impl Into<String>) -> Page {
         Page {
             w: self.words(),
-            lang: self.lang.pick("en", "zh-CN"),
+            lang: self.words().html_lang,
             theme: self.theme,
             zone: self.zone.clone(),
             title: title.into(),
@@ -202,6 +195,27 @@ fn decode(text: &str) -> String {
 fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The texts in the language of whoever asks, also of those who have not signed in.
+pub(crate) fn words(headers: &HeaderMap) -> &'static Words {
+    words_in(lang_of(headers))
+}
+
+fn words_in(lang: Lang) -> &'static Words {
+    match lang {
+        Lang::En => &EN,
+        Lang::Zh => &ZH,
+    }
+}
+
+/// The language that was chosen, else the one that the browser prefers.
+fn lang_of(headers: &HeaderMap) -> Lang {
+    match cookie(headers, "lang") {
+        Some("en") => Lang::En,
+        Some("zh") => Lang::Zh,
+        _ => preferred(headers),
+    }
 }
 
 /// The language that a browser asks for: Chinese where it comes before English.

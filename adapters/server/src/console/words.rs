@@ -11,12 +11,14 @@ macro_rules! words {
     ($($name:ident: $en:literal, $zh:literal;)*) => {
         /// The texts of a language.
         #[derive(Debug)]
-        pub(super) struct Words {
-            $(pub(super) $name: &'static str,)*
+        pub(crate) struct Words {
+            /// The language itself, as HTML calls it.
+            pub(crate) html_lang: &'static str,
+            $(pub(crate) $name: &'static str,)*
         }
 
-        pub(super) static EN: Words = Words { $($name: $en,)* };
-        pub(super) static ZH: Words = Words { $($name: $zh,)* };
+        pub(super) static EN: Words = Words { html_lang: "en", $($name: $en,)* };
+        pub(super) static ZH: Words = Words { html_lang: "zh-CN", $($name: $zh,)* };
 
         /// Name, English, Chinese.
         #[cfg(test)]
@@ -36,7 +38,7 @@ impl Words {
     }
 
     /// A text with its one place filled in.
-    pub(super) fn fill(&self, text: &str, with: impl Display) -> String {
+    pub(crate) fn fill(&self, text: &str, with: impl Display) -> String {
         text.replace("{}", &with.to_string())
     }
 
@@ -98,6 +100,7 @@ words! {
     backfill_would: "{} fire times to be made up for", "将补建 {} 个触发时间";
     backfills: "Backfills", "回填";
     backfills_words: "Fire times of the past that somebody wants made up for.", "有人要求补建的过去的触发时间。";
+    begin: "Begin", "开始使用";
     breadcrumbs: "Where this is", "当前位置";
     breaker_detail: "{state}, {failures} failures in a row, {held} instances wait", "{state}，连续失败 {failures} 次，{held} 个实例等待";
     breakers: "Circuit breakers", "熔断器";
@@ -175,6 +178,16 @@ words! {
     done_unchanged: "Nothing was changed: {} is as it was.", "没有变化：{} 保持原样。";
     drain: "Drain", "排空";
     drained: "drained", "已排空";
+    first_run: "The first user", "第一个用户";
+    first_run_words: "They may do everything, and add the others.", "拥有全部权限，并可添加其他用户。";
+    go_on: "Go on", "继续";
+    link_over: "The link for the first user has been used or has expired; the server prints a new one when it starts, while there is no user.", "第一个用户的链接已被使用或已过期；没有用户时，服务器启动时会打印新的链接。";
+    no_user_yet: "There is no user yet. The first one is made by the link that the server printed when it started.", "还没有用户。请用服务器启动时打印的链接创建第一个用户。";
+    password_long: "Password, at least 12 characters", "密码（至少 12 个字符）";
+    sign_in: "Sign in", "登录";
+    sign_in_provider: "Sign in with your organisation", "使用组织账号登录";
+    signed_in: "Signed in", "已登录";
+    too_many_tries: "Too many tries to sign in; the next one is in {} s.", "登录尝试过多，请在 {} 秒后重试。";
     undrain: "Undrain", "取消排空";
     done_user_added: "User {} is added.", "用户 {} 已添加。";
     done_user_changed: "User {} is changed.", "用户 {} 已修改。";
@@ -185,6 +198,7 @@ words! {
     enable: "Enable", "启用";
     enabled: "enabled", "启用";
     explain: "Explain", "解释";
+    user_name: "Name", "用户名";
     why_at: "Time: an instant, or a time in the task's own zone such as 2026-11-30T02:00", "时间：时刻，或任务所在时区的时间，例如 2026-11-30T02:00";
     ended: "Ended", "结束时间";
     ended_badly: "failed", "失败";
@@ -479,6 +493,7 @@ words! {
     workers: "Workers", "执行节点";
     workers_words: "As this replica sees them.", "本节点所见的执行节点。";
     workflow: "workflow", "工作流";
+    wrong_password: "The name or the password is wrong.", "用户名或密码错误。";
     wrong_with_it: "Problems: {}", "错误：{} 处";
     you: "You", "你";
     your_time: "Your time", "你的时间";

@@ -15,11 +15,13 @@ use super::origin::Visitor;
 use super::{Means, cookie, flow};
 use crate::api::extract::{Asked, Client, Posted};
 use crate::api::{Api, ApiError};
+use crate::console::{Words, words};
 use crate::identity::Identity;
 
 #[derive(Template)]
-#[template(path = "sign_in.html")]
+#[template(path = "console/sign_in.html")]
 struct SignInPage<'a> {
+    w: &'static Words,
     next: &'a str,
     name: &'a str,
     problem: Option<String>,
@@ -29,14 +31,16 @@ struct SignInPage<'a> {
 
 /// Leads on to a page of ours. A redirect would not do: what another site's page has begun takes no strict cookie along.
 #[derive(Template)]
-#[template(path = "signed_in.html")]
+#[template(path = "console/signed_in.html")]
 struct SignedInPage<'a> {
+    w: &'static Words,
     next: &'a str,
 }
 
 #[derive(Template)]
-#[template(path = "first_run.html")]
+#[template(path = "console/first_run.html")]
 struct FirstRunPage<'a> {
+    w: &'static Words,
     /// `None`: the link is over.
     key: Option<&'a str>,
     name: &'a str,
@@ -66,15 +70,15 @@ pub(crate) struct Wanted {
 /// Where the form is. Where nobody signs in there is nothing to do here.
 pub(crate) async fn sign_in_form<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
+    headers: HeaderMap,
     Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, ApiError> {
-    let next = own_address(wanted.next.as_deref());
+    let (w, next) = (words(&headers), own_address(wanted.next.as_deref()));
     if !api.access.must_sign_in(&*api.store).await? {
         return Ok(Redirect::to(next).into_response());
     }
-    let problem = (!api.access.has_users(&*api.store).await? && api.access.oidc.is_none())
-        .then(|| "There is no user yet. The first one is made by the link that the server printed when it started.".to_owned());
-    Ok(page(StatusCode::OK, &SignInPage { next, name: "", problem, provider: provider(&api.access, next) }))
+    let problem = (!api.access.has_users(&*api.store).await? && api.access.oidc.is_none()).then(|| w.no_user_yet.to_owned());
+    Ok(page(StatusCode::OK, &SignInPage { w, next, name: "", problem, provider: provider(&api.access, next) }))
 }
 
 #[derive(Deserialize)]
@@ -95,7 +99,7 @@ pub(crate) async fn sign_in<S: Catalog + Accounts, C: Clock>(
     let next = own_address(next.as_deref());
     match flow::sign_in(&api, name.clone(), password, &headers, (&visitor, &client)).await {
         Ok(begun) => ([(header::SET_COOKIE, begun.cookie())], Redirect::to(next)).into_response(),
-        Err(error) => with_retry(page(error.status(), &sign_in_again(&api.access, next, &name, &error)), &error),
+        Err(error) => with_retry(page(error.status(), &sign_in_again(&api.access, words(&headers), next, &name, &error)), &error),
     }
 }
 
@@ -104,14 +108,25 @@ fn provider(access: &Access, next: &str) -> Option<String> {
     access.oidc.is_some().then(|| format!("/sign-in/oidc?next={}", escaped(next)))
 }
 
-fn sign_in_again<'a>(access: &Access, next: &'a str, name: &'a str, error: &ApiError) -> SignInPage<'a> {
-    SignInPage { next, name, problem: Some(error.to_string()), provider: provider(access, next) }
+fn sign_in_again<'a>(access: &Access, w: &'static Words, next: &'a str, name: &'a str, error: &ApiError) -> SignInPage<'a> {
+    SignInPage { w, next, name, problem: Some(told(error, w)), provider: provider(access, next) }
+}
+
+/// A refusal, in the words of whoever has tried.
+fn told(error: &ApiError, w: &Words) -> String {
+    match error {
+        ApiError::WrongPassword => w.wrong_password.to_owned(),
+        ApiError::TooManyTries { wait } => w.fill(w.too_many_tries, wait.as_millis().div_ceil(1_000)),
+        ApiError::LinkOver => w.link_over.to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// Leads to the provider.
 pub(crate) async fn oidc<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
     Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
     Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, ApiError> {
     let Some(oidc) = &api.access.oidc else { return Err(ApiError::NoSuchPage) };
@@ -123,7 +138,7 @@ pub(crate) async fn oidc<S: Catalog + Accounts, C: Clock>(
         }
         Err(error) => {
             let error = ApiError::Oidc(error);
-            page(error.status(), &sign_in_again(&api.access, next, "", &error))
+            page(error.status(), &sign_in_again(&api.access, words(&headers), next, "", &error))
         }
     })
 }
@@ -164,11 +179,11 @@ pub(crate) async fn oidc_callback<S: Catalog + Accounts, C: Clock>(
     let Some(oidc) = &api.access.oidc else { return Err(ApiError::NoSuchPage) };
     let mut response = match come_back(&api, oidc, answer, &headers, (&visitor, &client)).await {
         Ok((begun, next)) => {
-            let mut response = page(StatusCode::OK, &SignedInPage { next: own_address(Some(&next)) });
+            let mut response = page(StatusCode::OK, &SignedInPage { w: words(&headers), next: own_address(Some(&next)) });
             response.headers_mut().append(header::SET_COOKIE, begun.cookie());
             response
         }
-        Err(error) => page(error.status(), &sign_in_again(&api.access, "/", "", &error)),
+        Err(error) => page(error.status(), &sign_in_again(&api.access, words(&headers), "/", "", &error)),
     };
     // What it remembered is good once.
     if let Some(forgotten) = cookie::set_pending(None, visitor.is_secure) {
@@ -199,16 +214,18 @@ pub(crate) struct Link {
 
 pub(crate) async fn first_run_form<S: Catalog + Accounts, C: Clock>(
     State(api): State<Api<S, C>>,
+    headers: HeaderMap,
     Asked(link): Asked<Link>,
 ) -> Result<Response, ApiError> {
+    let w = words(&headers);
     let now = api.clock.now().wall;
     let is_over = api.access.has_users(&*api.store).await? || !link.key.as_deref().is_some_and(|key| api.access.is_first_run(key, now));
     let key = link.key.as_deref().filter(|_| !is_over);
     let (status, problem) = match is_over {
-        true => (ApiError::LinkOver.status(), Some(ApiError::LinkOver.to_string())),
+        true => (ApiError::LinkOver.status(), Some(told(&ApiError::LinkOver, w))),
         false => (StatusCode::OK, None),
     };
-    Ok(page(status, &FirstRunPage { key, name: "", problem }))
+    Ok(page(status, &FirstRunPage { w, key, name: "", problem }))
 }
 
 #[derive(Deserialize)]
@@ -230,7 +247,8 @@ pub(crate) async fn first_run<S: Catalog + Accounts, C: Clock>(
         Ok(begun) => ([(header::SET_COOKIE, begun.cookie())], Redirect::to("/")).into_response(),
         Err(error) => {
             let key = (!matches!(error, ApiError::LinkOver)).then_some(&*key);
-            page(error.status(), &FirstRunPage { key, name: &name, problem: Some(error.to_string()) })
+            let w = words(&headers);
+            page(error.status(), &FirstRunPage { w, key, name: &name, problem: Some(told(&error, w)) })
         }
     }
 }
@@ -279,10 +297,25 @@ mod tests {
         assert_eq!((own_address(None), escaped("/a?b=c&d").as_str()), ("/", "/a%3Fb%3Dc%26d"));
     }
 
+    /// The pages before the sign-in are in the reader's language, too, and what they tell of what went wrong.
+    #[test]
+    fn pages_are_in_the_readers_language() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_LANGUAGE, "zh-CN,zh;q=0.9".parse().unwrap());
+        let w = words(&headers);
+        let problem = Some(told(&ApiError::WrongPassword, w));
+        let page = SignInPage { w, next: "/", name: "", problem, provider: Some("/".to_owned()) }.render().unwrap();
+        assert!(page.contains("lang=\"zh-CN\"") && page.contains("登录") && page.contains("用户名或密码错误"), "{page}");
+        assert!(!page.contains("Sign in") && !page.contains("Password"), "{page}");
+        let wait = std::time::Duration::from_millis(1_500);
+        assert!(told(&ApiError::TooManyTries { wait }, w).contains("2 秒"));
+    }
+
     #[test]
     fn what_people_write_shows_as_text() {
         let problem = Some("<i>".to_owned());
-        let page = SignInPage { next: "/\"><script>", name: "<b>\"", problem, provider: Some("/<u>".to_owned()) }.render().unwrap();
+        let w = words(&HeaderMap::new());
+        let page = SignInPage { w, next: "/\"><script>", name: "<b>\"", problem, provider: Some("/<u>".to_owned()) }.render().unwrap();
         assert!(!page.contains("<script>") && !page.contains("<b>") && !page.contains("<i>") && !page.contains("<u>"), "{page}");
         assert!(!page.contains("style=") && !page.contains("<style") && !page.contains("onclick"), "the policy forbids it");
     }
