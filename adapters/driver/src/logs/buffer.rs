@@ -1,92 +1,42 @@
-//! Lines that wait in a worker for a replica: a bounded queue, and the loop that empties it.
+//! What attempts write goes in here, and out to a replica: a bounded queue, and the loop that empties it.
 //!
-//! What finds no room is dropped, the newest first, and counted with its attempt: the next line of the attempt that finds room has a notice
-//! before it that says how many are missing there, and an attempt that ends has one behind its last line. So lines are in order, and each is
-//! either there or counted. Whoever writes a line never waits.
+//! What finds no room is dropped and counted with its attempt, the newest first, each attempt having its share of the room: the next line of
+//! the attempt that finds room has a notice before it that says how many are missing there, and an attempt that ends has one behind its last
+//! line. So lines are in order, and each is either there or counted. Whoever writes a line never waits.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_core::ids::{Fence, InstanceId, TaskId, WorkerId};
+use punctual_core::ids::WorkerId;
 use punctual_core::protocol::Assignment;
-use punctual_core::time::{Millis, Timestamp};
-use rustc_hash::FxHashMap;
+use punctual_core::time::Millis;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, sleep};
 
-use super::{
-    ATTEMPT_BYTES_MAX, ATTEMPT_SHARE, AttemptLines, BATCH_BYTES_MAX, BATCH_LINES_MAX, BUFFER_BYTES_MAX, LINE_BYTES_MAX, Level, LogBatch,
-    LogLine, LogSink, NotTaken, SEND_BYTES_PER_SECOND, SEND_INTERVAL, TraceId,
-};
+use super::queue::{About, Key, LIMITS, Limits, Queue};
+use super::{AGAIN_TIME_MAX, LINE_BYTES_MAX, Level, LogBatch, LogLine, LogSink, NotTaken, SEND_BYTES_PER_SECOND, SEND_INTERVAL, TraceId};
 use crate::ports::Clock;
 
 /// Stands at the end of a line that was cut.
 pub const CUT_MARK: &str = " … (cut)";
-/// How soon lines that were not taken are sent again, at first and at most.
-const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+/// How soon lines that were not taken are sent again, at first.
+const AGAIN: Duration = Duration::from_millis(100);
 
-/// What an attempt's lines are under.
+/// What waits, and what is under way.
 #[derive(Debug)]
-struct About {
-    instance: InstanceId,
-    fence: Fence,
-    attempt: u32,
-    task: TaskId,
-    trace: TraceId,
-}
-
-/// What is counted of an attempt.
-#[derive(Debug, Default)]
-struct Counts {
-    /// The last number that was given.
-    seq: u64,
-    /// Bytes of it in the queue.
-    waiting: usize,
-    /// Bytes that it has been let in with.
-    written: usize,
-    /// Lines that were dropped since the last notice.
-    dropped: u64,
-    /// It has written all that it may.
-    is_full: bool,
-}
-
-/// The limits; tests have smaller ones.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    buffer: usize,
-    share: usize,
-    attempt: usize,
-}
-
-const LIMITS: Limits = Limits { buffer: BUFFER_BYTES_MAX, share: ATTEMPT_SHARE, attempt: ATTEMPT_BYTES_MAX };
-
-#[derive(Debug)]
-struct Attempt {
-    about: About,
-    counts: Mutex<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    lines: VecDeque<(Arc<Attempt>, LogLine)>,
-    bytes: usize,
-    /// The time of the newest line: none comes before it.
-    last_at: Timestamp,
+struct State {
+    queue: Queue,
     /// What was handed out, and is not yet taken by anybody.
     sent: Option<Arc<LogBatch>>,
     /// How often in a row it was not taken.
     failures: u32,
-    /// Lines that were dropped, of all attempts.
-    dropped: u64,
 }
 
 /// The lines of a worker.
 pub struct LogBuffer {
     worker: WorkerId,
     clock: Arc<dyn Clock>,
-    limits: Limits,
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
     came: Notify,
     /// Whether nothing is left.
     is_empty: watch::Sender<bool>,
@@ -105,8 +55,8 @@ impl LogBuffer {
     }
 
     fn limited(worker: WorkerId, clock: Arc<dyn Clock>, limits: Limits) -> Arc<LogBuffer> {
-        let (queue, came, is_empty) = (Mutex::default(), Notify::new(), watch::Sender::new(true));
-        Arc::new(LogBuffer { worker, clock, limits, queue, came, is_empty })
+        let state = Mutex::new(State { queue: Queue::new(limits), sent: None, failures: 0 });
+        Arc::new(LogBuffer { worker, clock, state, came: Notify::new(), is_empty: watch::Sender::new(true) })
     }
 
     /// Whose lines these are.
@@ -118,18 +68,19 @@ impl LogBuffer {
     pub fn attempt(self: &Arc<Self>, assignment: &Assignment) -> AttemptLog {
         let Assignment { instance, fence, attempt, task, .. } = *assignment;
         let about = About { instance, fence, attempt, task, trace: TraceId::of(assignment) };
-        AttemptLog(Arc::new(Ending { buffer: self.clone(), attempt: Arc::new(Attempt { about, counts: Mutex::default() }) }))
+        let key = self.state().queue.begin(about);
+        AttemptLog(Arc::new(Ending { buffer: self.clone(), about, key }))
     }
 
     /// How many lines were dropped so far.
     pub fn dropped(&self) -> u64 {
-        self.queue().dropped
+        self.state().queue.dropped()
     }
 
     /// The lines that nobody has asked for yet, for tests.
     #[doc(hidden)]
     pub fn waiting(&self) -> Vec<LogLine> {
-        self.queue().lines.iter().map(|(_, line)| line.clone()).collect()
+        self.state().queue.waiting()
     }
 
     /// Ends when all that was written is with somebody.
@@ -138,71 +89,28 @@ impl LogBuffer {
         let _ = self.is_empty.subscribe().wait_for(|is_empty| *is_empty).await;
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, attempt: &Arc<Attempt>, level: Level, message: &str) {
-        let mut counts = attempt.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = cut(message);
-        let now = self.clock.now().wall;
-        let mut queue = self.queue();
-        let line = LogLine { seq: 0, at: now, level, dropped: 0, message };
-        let cost = line.cost();
-        if counts.is_full || counts.written + cost > self.limits.attempt {
-            if !std::mem::replace(&mut counts.is_full, true) {
-                let most = ATTEMPT_BYTES_MAX >> 20;
-                let text =
-                    format!("this attempt has logged {most} MiB: what it writes from here on is counted only; its end is in the output");
-                self.put_notice(&mut queue, attempt, &mut counts, now, 1, text);
-            } else {
-                counts.dropped += 1;
-            }
-            queue.dropped += 1;
-            return;
-        }
-        if queue.bytes + cost > self.limits.buffer || counts.waiting + cost > self.limits.share {
-            counts.dropped += 1;
-            queue.dropped += 1;
-            return;
-        }
-        if counts.dropped > 0 {
-            self.notice(&mut queue, attempt, &mut counts, now);
-        }
-        counts.written += cost;
-        self.put(&mut queue, attempt, &mut counts, line);
+    fn push(&self, key: Key, level: Level, message: &str) {
+        let (message, now) = (cut(message), self.clock.now().wall);
+        self.change(|queue| queue.push(key, now, level, message));
     }
 
     /// What is missing by the attempt's end.
-    fn end(&self, attempt: &Arc<Attempt>) {
-        let mut counts = attempt.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.dropped > 0 {
-            let now = self.clock.now().wall;
-            self.notice(&mut self.queue(), attempt, &mut counts, now);
+    fn end(&self, key: Key) {
+        let now = self.clock.now().wall;
+        self.change(|queue| queue.end(key, now));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        let mut state = self.state();
+        change(&mut state.queue);
+        if !state.queue.is_empty() {
+            self.is_empty.send_if_modified(|is_empty| std::mem::replace(is_empty, false));
+            self.came.notify_one();
         }
-    }
-
-    fn notice(&self, queue: &mut Queue, attempt: &Arc<Attempt>, counts: &mut Counts, now: Timestamp) {
-        let missing = std::mem::take(&mut counts.dropped);
-        let why = if counts.is_full { "the attempt's log is full" } else { "they came faster than they could be stored" };
-        self.put_notice(queue, attempt, counts, now, missing, format!("{missing} lines were dropped here: {why}"));
-    }
-
-    /// A notice goes in whether there is room or not: there are at most as many as lines, and one more for each attempt.
-    fn put_notice(&self, queue: &mut Queue, attempt: &Arc<Attempt>, counts: &mut Counts, now: Timestamp, dropped: u64, text: String) {
-        self.put(queue, attempt, counts, LogLine { seq: 0, at: now, level: Level::Warn, dropped, message: text.into() });
-    }
-
-    fn put(&self, queue: &mut Queue, attempt: &Arc<Attempt>, counts: &mut Counts, mut line: LogLine) {
-        counts.seq += 1;
-        counts.waiting += line.cost();
-        line.seq = counts.seq;
-        line.at = line.at.max(queue.last_at);
-        queue.last_at = line.at;
-        queue.bytes += line.cost();
-        queue.lines.push_back((attempt.clone(), line));
-        self.is_empty.send_if_modified(|is_empty| std::mem::replace(is_empty, false));
-        self.came.notify_one();
     }
 
     /// The oldest lines that nobody has taken; the same ones until [`LogBuffer::taken`].
@@ -216,71 +124,41 @@ impl LogBuffer {
     }
 
     fn try_next(&self) -> Option<Arc<LogBatch>> {
-        let mut taken = Vec::new();
-        let batch = {
-            let mut queue = self.queue();
-            if queue.sent.is_none() {
-                let mut bytes = 0;
-                while bytes < BATCH_BYTES_MAX
-                    && taken.len() < BATCH_LINES_MAX
-                    && let Some((attempt, line)) = queue.lines.pop_front()
-                {
-                    bytes += line.cost();
-                    taken.push((attempt, line));
-                }
-                queue.bytes -= bytes;
-                queue.sent = (!taken.is_empty()).then(|| Arc::new(by_attempt(&self.worker, &taken)));
-            }
-            queue.sent.clone()
-        };
-        // Not under the queue's lock: a writer has its attempt's first.
-        for (attempt, line) in taken {
-            attempt.counts.lock().unwrap_or_else(PoisonError::into_inner).waiting -= line.cost();
+        let mut state = self.state();
+        if state.sent.is_none() {
+            let attempts = state.queue.take();
+            state.sent = (!attempts.is_empty()).then(|| Arc::new(LogBatch { worker: self.worker.clone(), attempts }));
         }
-        batch
+        state.sent.clone()
     }
 
     /// These lines are taken by nobody.
     fn lost(&self, batch: &Arc<LogBatch>) {
-        self.queue().dropped += batch.attempts.iter().map(|attempt| attempt.lines.len() as u64).sum::<u64>();
+        self.state().queue.lost(&batch.attempts);
         self.taken(batch);
     }
 
     /// How long to wait before the same lines are handed out again.
     fn again(&self) -> Duration {
-        let mut queue = self.queue();
-        let wait = (AGAIN[0] * 2_u32.pow(queue.failures.min(8))).min(AGAIN[1]);
-        queue.failures += 1;
+        let mut state = self.state();
+        let wait = (AGAIN * 2_u32.pow(state.failures.min(8))).min(Duration::from_millis(AGAIN_TIME_MAX.0));
+        state.failures += 1;
         wait
     }
 
     /// These lines are with somebody.
     fn taken(&self, batch: &Arc<LogBatch>) {
-        let mut queue = self.queue();
+        let mut state = self.state();
         // Where two hand lines over at once, for a moment, the other one may have been quicker, and others may be under way.
-        if queue.sent.as_ref().is_none_or(|sent| !Arc::ptr_eq(sent, batch)) {
+        if state.sent.as_ref().is_none_or(|sent| !Arc::ptr_eq(sent, batch)) {
             return;
         }
-        queue.sent = None;
-        queue.failures = 0;
-        if queue.lines.is_empty() {
+        state.sent = None;
+        state.failures = 0;
+        if state.queue.is_empty() {
             self.is_empty.send_replace(true);
         }
     }
-}
-
-fn by_attempt(worker: &WorkerId, lines: &[(Arc<Attempt>, LogLine)]) -> LogBatch {
-    let mut attempts: Vec<AttemptLines> = Vec::new();
-    let mut places: FxHashMap<(InstanceId, Fence), usize> = FxHashMap::default();
-    for (of, line) in lines {
-        let About { instance, fence, attempt, task, trace } = of.about;
-        let place = *places.entry((instance, fence)).or_insert_with(|| {
-            attempts.push(AttemptLines { instance, fence, attempt, task, trace, lines: Vec::new() });
-            attempts.len() - 1
-        });
-        attempts[place].lines.push(line.clone());
-    }
-    LogBatch { worker: worker.clone(), attempts }
 }
 
 /// A line that is not too long.
@@ -299,12 +177,13 @@ pub struct AttemptLog(Arc<Ending>);
 #[derive(Debug)]
 struct Ending {
     buffer: Arc<LogBuffer>,
-    attempt: Arc<Attempt>,
+    about: About,
+    key: Key,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.buffer.end(&self.attempt);
+        self.buffer.end(self.key);
     }
 }
 
@@ -318,17 +197,17 @@ impl AttemptLog {
 
     /// Writes one line, whatever is in it.
     pub fn line(&self, level: Level, message: &str) {
-        self.0.buffer.push(&self.0.attempt, level, message);
+        self.0.buffer.push(self.0.key, level, message);
     }
 
     /// The trace that the instance is.
     pub fn trace(&self) -> TraceId {
-        self.0.attempt.about.trace
+        self.0.about.trace
     }
 
     /// The value of `traceparent` for what the attempt does.
     pub fn traceparent(&self) -> String {
-        self.trace().parent(self.0.attempt.about.fence)
+        self.trace().parent(self.0.about.fence)
     }
 }
 
@@ -443,9 +322,10 @@ mod tests {
 
     use proptest::prelude::*;
     use punctual_core::definition::{Handler, TimeoutPolicy};
-    use punctual_core::ids::Version;
-    use punctual_core::time::{Monotonic, Now};
+    use punctual_core::ids::{Fence, InstanceId, TaskId, Version};
+    use punctual_core::time::{Monotonic, Now, Timestamp};
 
+    use super::super::{ATTEMPT_SHARE, AttemptLines, BUFFER_BYTES_MAX, WAIT_TIME_MAX};
     use super::*;
 
     /// A clock that tests set, also back.
@@ -534,7 +414,7 @@ mod tests {
             flood.line(Level::Info, &"x".repeat(1_000));
         }
         calm.line(Level::Info, "here");
-        assert!(buffer.queue().bytes <= ATTEMPT_SHARE + 1_000);
+        assert!(buffer.waiting().iter().map(LogLine::cost).sum::<usize>() <= ATTEMPT_SHARE);
         drop((flood, calm));
         let mut all = Vec::new();
         loop {
@@ -549,6 +429,46 @@ mod tests {
         assert_eq!((stored + counted, of(2).count()), (100_000, 1));
         assert_eq!(buffer.dropped(), counted);
         assert!(stored > 1_000);
+    }
+
+    /// All that waits, by attempt.
+    fn all(buffer: &LogBuffer) -> BTreeMap<u64, Vec<LogLine>> {
+        let mut all: BTreeMap<u64, Vec<LogLine>> = BTreeMap::new();
+        loop {
+            let lines = taken(buffer);
+            if lines.is_empty() {
+                return all;
+            }
+            for attempt in lines {
+                all.entry(attempt.instance.0).or_default().extend(attempt.lines);
+            }
+        }
+    }
+
+    #[test]
+    fn floods_beside_a_quiet_attempt_leave_it_its_lines() {
+        const LINES: u64 = 9_000;
+        for floods in [1, 3, 4, 40] {
+            let (buffer, _) = buffer(LIMITS);
+            let logs: Vec<_> = (1..=floods).map(|number| buffer.attempt(&assignment(number))).collect();
+            let quiet = buffer.attempt(&assignment(0));
+            for number in 0..LINES {
+                logs.iter().for_each(|log| log.line(Level::Info, &"x".repeat(1_000)));
+                if number % 100 == 0 {
+                    quiet.line(Level::Info, &"quiet".repeat(20));
+                }
+            }
+            drop((logs, quiet));
+            let all = all(&buffer);
+            assert_eq!(all[&0].iter().map(|line| line.dropped).collect::<Vec<_>>(), [0; LINES as usize / 100], "beside {floods}");
+            let kept = |number: &u64| all[number].iter().filter(|line| line.dropped == 0).count() as u64;
+            let counted = |number: &u64| all[number].iter().map(|line| line.dropped).sum::<u64>();
+            for number in 1..=floods {
+                assert_eq!(kept(&number) + counted(&number), LINES);
+                assert!(kept(&number) * floods.max(4) > 6_000, "{} of {floods}: they have the rest in equal parts", kept(&number));
+            }
+            assert_eq!(buffer.dropped(), (1..=floods).map(|number| counted(&number)).sum::<u64>());
+        }
     }
 
     #[test]
@@ -628,6 +548,53 @@ mod tests {
         assert!(batches.len() < 25, "lines that come meanwhile go together: {}", batches.len());
     }
 
+    /// Notes what it takes at once, and when.
+    #[derive(Debug, Default)]
+    struct Quick(Mutex<Vec<(tokio::time::Instant, Arc<LogBatch>)>>);
+
+    impl LogSink for Quick {
+        fn take(&self, batch: Arc<LogBatch>) -> Pin<Box<dyn Future<Output = Result<(), NotTaken>> + Send + '_>> {
+            self.0.lock().unwrap().push((tokio::time::Instant::now(), batch));
+            Box::pin(std::future::ready(Ok(())))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_line_of_a_full_buffer_is_sent_in_the_time_that_is_said() {
+        for bytes in [0, 1_000, LINE_BYTES_MAX] {
+            let (buffer, _) = buffer(LIMITS);
+            let floods: Vec<_> = (1..=8).map(|number| buffer.attempt(&assignment(number))).collect();
+            let fill = || {
+                let text = "x".repeat(bytes);
+                (0..BUFFER_BYTES_MAX / (bytes + super::super::LINE_OVERHEAD))
+                    .for_each(|_| floods.iter().for_each(|log| log.line(Level::Info, &text)));
+            };
+            fill();
+            let sink = Quick::default();
+            let writing = async {
+                // As soon as a batch is under way, and its room is taken again.
+                while sink.0.lock().unwrap().is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                fill();
+                let log = buffer.attempt(&assignment(99));
+                log.line(Level::Info, "last");
+                let written = tokio::time::Instant::now();
+                buffer.emptied().await;
+                written
+            };
+            let written = tokio::select! {
+                () = ship_to(&buffer, &sink) => panic!("it goes on"),
+                written = writing => written,
+            };
+            let taken = sink.0.lock().unwrap();
+            let (at, batch) = taken.last().expect("batches");
+            assert_eq!(messages(&batch.attempts).last().map(String::as_str), Some("last"));
+            let waited = at.duration_since(written).as_millis() as u64;
+            assert!((3_500..=WAIT_TIME_MAX.0).contains(&waited), "{waited} ms, with lines of {bytes} bytes");
+        }
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Line(u64, usize),
@@ -637,7 +604,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            8 => (0..3_u64, 0..200_usize).prop_map(|(attempt, bytes)| Step::Line(attempt, bytes)),
+            8 => (0..3_u64, 0..2_000_usize).prop_map(|(attempt, bytes)| Step::Line(attempt, bytes)),
             1 => Just(Step::Take),
             1 => (0..3_u64).prop_map(Step::End),
         ]
@@ -646,13 +613,15 @@ mod tests {
     proptest! {
         /// Below the bounds nothing is lost; beyond, what is lost is counted where it is lost, exactly; the bounds hold; order is kept.
         #[test]
-        fn every_line_is_there_or_counted(steps in prop::collection::vec(step(), 1..200), room in 600_usize..6_000) {
-            let (buffer, _) = buffer(Limits { buffer: room, share: room / 2, attempt: 8_000 });
+        fn every_line_is_there_or_counted(steps in prop::collection::vec(step(), 1..200), room in 52_000_usize..100_000) {
+            // Room for a notice of as many attempts as there are steps.
+            let (buffer, _) = buffer(Limits { buffer: room, share: room / 2, attempt: 50_000 });
             let mut logs: BTreeMap<u64, (u64, AttemptLog)> = BTreeMap::new();
             // For each attempt: how many lines were written, and what has come out.
             let mut written: BTreeMap<u64, u64> = BTreeMap::new();
             let mut came: BTreeMap<u64, Vec<LogLine>> = BTreeMap::new();
             let mut lives = 0;
+            let mut counted = 0;
             let mut take = |buffer: &LogBuffer| {
                 let lines = taken(buffer);
                 for attempt in &lines {
@@ -675,10 +644,7 @@ mod tests {
                     Step::Take => { take(&buffer); }
                     Step::End(which) => { logs.remove(&which); }
                 }
-                let queue = buffer.queue();
-                let of_lines: usize = queue.lines.iter().filter(|(_, line)| line.dropped == 0).map(|(_, line)| line.cost()).sum();
-                prop_assert!(of_lines <= room);
-                prop_assert_eq!(queue.bytes, queue.lines.iter().map(|(_, line)| line.cost()).sum::<usize>());
+                prop_assert!(buffer.waiting().iter().map(LogLine::cost).sum::<usize>() <= room, "notices too");
             }
             logs.clear();
             while take(&buffer) {}
@@ -690,6 +656,7 @@ mod tests {
                     prop_assert_eq!(line.seq, index as u64 + 1);
                     if line.dropped > 0 {
                         next += line.dropped;
+                        counted += line.dropped;
                     } else {
                         let of: u64 = line.message.split(' ').next().unwrap().parse().unwrap();
                         prop_assert_eq!(of, next, "what is missing is counted where it is missing");
@@ -699,6 +666,7 @@ mod tests {
                 prop_assert_eq!(next, count);
             }
             prop_assert!(came.is_empty());
+            prop_assert_eq!(buffer.dropped(), counted);
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod buffer;
 pub mod level;
+mod queue;
 pub mod trace;
 
 use std::fmt;
@@ -34,7 +35,8 @@ pub const NOTICE_BYTES_MAX: usize = 512;
 pub const ATTEMPT_BYTES_MAX: usize = 16 << 20;
 /// Most that waits in a worker for a replica, in bytes with overhead.
 pub const BUFFER_BYTES_MAX: usize = 8 << 20;
-/// Most of it that is one attempt's: a flood drowns itself, and no other.
+/// Most of it that is one attempt's. Where there is no room left it may be less: an equal part of the buffer for each attempt that has lines in
+/// it, so that a flood drowns itself, and no other.
 pub const ATTEMPT_SHARE: usize = BUFFER_BYTES_MAX / 4;
 /// Most that is sent at once, in bytes with overhead, but for the notices among it.
 pub const BATCH_BYTES_MAX: usize = 256 << 10;
@@ -44,6 +46,14 @@ pub const BATCH_LINES_MAX: usize = 2_000;
 pub const SEND_INTERVAL: Millis = Millis(100);
 /// Most that a worker sends a second, in bytes with overhead.
 pub const SEND_BYTES_PER_SECOND: usize = 2 << 20;
+/// Longest wait before lines that were not taken are sent again.
+pub const AGAIN_TIME_MAX: Millis = Millis(2_000);
+/// Longest time that a line waits in a worker until it is sent, where replicas take lines as fast as they may be sent: what may be before it is
+/// the batch under way, up to the line that reaches its limit and the notice before that one, and a full buffer.
+pub const WAIT_TIME_MAX: Millis = {
+    let bytes = BATCH_BYTES_MAX + 2 * LINE_BYTES_MAX + BUFFER_BYTES_MAX;
+    Millis((bytes * 1_000 / SEND_BYTES_PER_SECOND) as u64 + SEND_INTERVAL.0)
+};
 /// How long a worker that stops tries to get rid of what is left.
 pub const FLUSH_TIME_MAX: Millis = Millis(2_000);
 /// Days that lines are kept, where nobody says.
@@ -62,6 +72,10 @@ const DAY_MS: i64 = 86_400_000;
 
 const _: () = assert!(LINE_BYTES_MAX + LINE_OVERHEAD <= BATCH_BYTES_MAX, "each line fits into a batch");
 const _: () = assert!(LINE_BYTES_MAX + LINE_OVERHEAD <= PAGE_BYTES_MAX, "each line fits into a page");
+const _: () = assert!(
+    (BATCH_LINES_MAX - 1) * LINE_OVERHEAD * 1_000 / SEND_BYTES_PER_SECOND >= SEND_INTERVAL.0 as usize,
+    "a full batch, of the shortest lines too, is followed by the next one as soon as its bytes allow"
+);
 const _: () = assert!(BATCH_BYTES_MAX <= ATTEMPT_SHARE && ATTEMPT_SHARE <= BUFFER_BYTES_MAX && BUFFER_BYTES_MAX <= ATTEMPT_BYTES_MAX);
 
 /// A line.

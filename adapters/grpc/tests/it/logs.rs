@@ -20,19 +20,22 @@ use tonic::Code;
 use crate::harness::{Dialling, Listening, in_time, options};
 use crate::raw;
 
-/// Notes what it is given; keeps whoever sends it waiting while it is told to.
+/// Notes what it is given; takes none of it so often as it is told to, and keeps whoever sends it waiting while it is told to.
 #[derive(Debug, Default)]
 struct Sink {
     lines: watch::Sender<Vec<String>>,
     batches: Mutex<Vec<Arc<LogBatch>>>,
     hangs: AtomicBool,
-    is_busy: AtomicBool,
+    /// How often it takes nothing.
+    busy: usize,
+    not_taken: watch::Sender<Vec<Arc<LogBatch>>>,
 }
 
 impl LogSink for Sink {
     fn take(&self, batch: Arc<LogBatch>) -> Pin<Box<dyn Future<Output = Result<(), NotTaken>> + Send + '_>> {
         Box::pin(async move {
-            if self.is_busy.swap(false, Ordering::Relaxed) {
+            if self.not_taken.borrow().len() < self.busy {
+                self.not_taken.send_modify(|all| all.push(batch));
                 return Err(NotTaken::Busy);
             }
             let lines = batch.attempts.iter().flat_map(|attempt| &attempt.lines);
@@ -112,8 +115,7 @@ async fn a_replica_that_dies_with_an_answer_has_another_one_asked_again() {
 
 #[tokio::test]
 async fn lines_go_to_whoever_takes_them_and_what_is_left_goes_last() {
-    let sink = Arc::<Sink>::default();
-    sink.is_busy.store(true, Ordering::Relaxed);
+    let sink = Arc::new(Sink { busy: 1, ..Sink::default() });
     // One is of before, and knows no such call.
     let (mut old, mut new) = (listening("old", None).await, listening("new", Some(&sink)).await);
     let (logs, log) = buffer("w");
@@ -129,6 +131,29 @@ async fn lines_go_to_whoever_takes_them_and_what_is_left_goes_last() {
     drop(links);
     worker.end().await;
     sink.has(&["1 one", "2 last"]).await;
+}
+
+#[tokio::test]
+async fn what_a_replica_can_not_store_just_now_is_sent_again_until_it_can_and_is_there_once() {
+    let sink = Arc::new(Sink { busy: 2, ..Sink::default() });
+    let mut replica = listening("r", Some(&sink)).await;
+    let (logs, log) = buffer("w");
+    log.write(Level::Info, "one\ntwo");
+    let seeds = [replica.address.to_string()];
+    let given = logs.clone();
+    let mut worker = Dialling::start(&seeds, |options| options.logs = Some(given));
+    let (_, _to) = worker.connected("w").await;
+    let _of = replica.welcomed().await;
+    let mut heard = sink.not_taken.subscribe();
+    in_time("a refusal", heard.wait_for(|heard| !heard.is_empty())).await.expect("it lives");
+    // It waits behind those that are sent again.
+    log.line(Level::Info, "three");
+    sink.has(&["1 one", "2 two", "3 three"]).await;
+    in_time("nothing is left", logs.emptied()).await;
+    // The same ones each time, over the connection that there is.
+    let (taken, not_taken) = (sink.batches.lock().unwrap().clone(), sink.not_taken.borrow().clone());
+    assert_eq!((not_taken, taken.len(), logs.dropped()), (vec![taken[0].clone(); 2], 2, 0));
+    assert_eq!(sink.lines.borrow().len(), 3);
 }
 
 #[tokio::test]

@@ -13,7 +13,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use punctual_driver::logs::{
-    FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX,
+    AGAIN_TIME_MAX, FoundLine, LINE_BYTES_MAX, Level, LogCursor, LogPage, LogQuery, PAGE_BYTES_MAX, PAGE_LINES_MAX, SEARCH_BYTES_MAX,
+    WAIT_TIME_MAX,
 };
 use punctual_driver::ports::{Catalog, Clock, InstanceView};
 use schemars::JsonSchema;
@@ -41,13 +42,15 @@ const _: () = assert!(
 );
 
 /// How often the store is read for lines that another replica has stored: only while somebody watches.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Lines of an attempt that has ended may still be on their way for so long.
-const LATE: Duration = Duration::from_secs(3);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Lines of an attempt that has ended may still be on their way for so long: behind a full buffer of its worker, and sent a second time.
+const LATE: Duration = Duration::from_millis(WAIT_TIME_MAX.0 + AGAIN_TIME_MAX.0);
 /// A stream ends after so long, and its listener comes again: what they may see is looked at then.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often something is said where there is nothing to say.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(LATE.as_secs() < STREAM_TIME_MAX.as_secs(), "a stream may end with its instance");
 
 /// Which lines.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
@@ -245,7 +248,7 @@ pub(crate) async fn stream<S: Catalog, C: Clock>(
 }
 
 /// Tells lines until the instance has ended; `None`: nobody listens, or the store can't be read, and the listener comes again.
-async fn tell<S: Catalog, C: Clock>(
+pub(super) async fn tell<S: Catalog, C: Clock>(
     api: &Api<S, C>,
     mut query: LogQuery,
     watch: &Watch,

@@ -1,7 +1,8 @@
 //! Who may do what, route by route.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -9,9 +10,12 @@ use punctual_core::batch::{Batch, CommitOutcome, InstanceUpdate, LeaseCheck};
 use punctual_core::ids::{Fence, InboxId, InstanceId, ReplicaId, Version, WorkerId, WorkerLife};
 use punctual_core::inbox::Request as Asked;
 use punctual_core::instance::{Cause, InstanceRow, Origin, Part, State, Transition, WorkerRef};
-use punctual_core::time::Millis;
+use punctual_core::time::{Millis, Timestamp};
 use punctual_driver::accounts::{Accounts, NewToken, UserChange};
 use punctual_driver::clock::SystemClock;
+use punctual_driver::logs::{
+    AGAIN_TIME_MAX, Answer, Day, FoundLine, Level, LogBatch, LogLine, LogPage, LogQuery, LogStore, TraceId, WAIT_TIME_MAX,
+};
 use punctual_driver::ports::{Actor, Catalog, Clock, LeaseAnswer, Store};
 use punctual_signals::LocalSignals;
 use punctual_spec::zones::Zones;
@@ -745,6 +749,66 @@ async fn running(world: &World) -> (Batch, InstanceRow) {
     let batch = Batch { replica, leases: vec![lease], inserts: vec![row.clone()], ..Batch::default() };
     assert_eq!(world.api.store.commit(Arc::new(batch.clone())).await.unwrap(), CommitOutcome::Committed);
     (batch, row)
+}
+
+/// Has a line that comes so long after somebody has looked who knows of the instance's end.
+struct Late {
+    looked: OnceLock<tokio::time::Instant>,
+    after: Duration,
+    row: InstanceRow,
+}
+
+impl LogStore for Late {
+    fn append(&self, _: Vec<Arc<LogBatch>>, _: Timestamp) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn lines(&self, query: LogQuery) -> Answer<'_, LogPage> {
+        let InstanceRow { task, fence, attempt, .. } = self.row;
+        let line = LogLine { seq: 1, at: Timestamp(0), level: Level::Info, dropped: 0, message: "late".into() };
+        let found = FoundLine { fence, attempt, task, worker: WorkerId("w".into()), trace: TraceId([1; 16]), line };
+        let looked = query.until.map(|_| self.looked.get_or_init(tokio::time::Instant::now));
+        let has_come = looked.is_some_and(|looked| looked.elapsed() >= self.after) && query.after.is_none();
+        let seen = has_come.then(|| found.cursor());
+        let lines = if has_come { vec![found] } else { Vec::new() };
+        Box::pin(std::future::ready(Ok(LogPage { lines, seen, is_full: false })))
+    }
+
+    fn keep(&self, _: u32, _: Timestamp) -> Answer<'_, Vec<Day>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+/// The last line of a worker whose buffer was full when the instance ended, sent a second time, is told before the stream's end.
+#[tokio::test]
+async fn a_stream_of_lines_waits_for_what_a_worker_may_still_have() {
+    let world = World::new(Reach::default()).await;
+    let (batch, row) = running(&world).await;
+    let mut ended = row.clone();
+    (ended.state, ended.worker) = (State::Succeeded, None);
+    let step = row.transitions.last().unwrap().clone();
+    let at = world.api.clock.now().wall;
+    ended.transitions.push(Transition { from: Some(State::Dispatched), to: State::Succeeded, cause: Cause::Finished, at, ..step });
+    let update = InstanceUpdate { expected_state: State::Dispatched, expected_fence: row.fence, row: ended };
+    let lease = LeaseCheck { commit_seq: batch.leases[0].commit_seq + 1, ..batch.leases[0] };
+    let batch = Batch { inserts: Vec::new(), leases: vec![lease], updates: vec![update], ..batch };
+    assert_eq!(world.api.store.commit(Arc::new(batch)).await.unwrap(), CommitOutcome::Committed);
+
+    tokio::time::pause();
+    // The first look comes this late.
+    let after = Duration::from_millis(WAIT_TIME_MAX.0 + AGAIN_TIME_MAX.0) - logs::LOOK_INTERVAL;
+    let late = Arc::new(Late { looked: OnceLock::new(), after, row: row.clone() });
+    let logs = Logs::start(late, world.api.clock.clone(), 1, Arc::new(|_| {}));
+    let api = Api { logs: logs.clone(), ..world.api.clone() };
+    let (watch, query) = (logs.watch(row.id).unwrap(), LogQuery::of(row.id, row.created_at()));
+    let (events, mut told) = mpsc::channel(4);
+    logs::tell(&api, query, &watch, &events).await.expect("somebody listens");
+    drop(events);
+    let mut texts = Vec::new();
+    while let Some(Ok(event)) = told.recv().await {
+        texts.push(format!("{event:?}"));
+    }
+    assert!(texts.len() == 2 && texts[0].contains("late") && texts[1].contains("succeeded"), "{texts:?}");
 }
 
 /// C366: it ends by itself between the look at it and the word to its owner. Who asked is told how it stands, not that it is accepted.

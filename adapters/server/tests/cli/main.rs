@@ -3,6 +3,7 @@
 mod cron;
 mod help;
 mod import;
+mod logs;
 mod rehearse;
 mod validate;
 
