@@ -800,7 +800,7 @@ async fn a_stream_of_lines_waits_for_what_a_worker_may_still_have() {
     let late = Arc::new(Late { looked: OnceLock::new(), after, row: row.clone() });
     let logs = Logs::start(late, world.api.clock.clone(), 1, Arc::new(|_| {}));
     let api = Api { logs: logs.clone(), ..world.api.clone() };
-    let (watch, query) = (logs.watch(row.id).unwrap(), LogQuery::of(row.id, row.created_at()));
+    let (watch, query) = (logs.watch(&"ann".into(), row.id).unwrap(), LogQuery::of(row.id, row.created_at()));
     let (events, mut told) = mpsc::channel(4);
     logs::tell(&api, query, &watch, &events).await.expect("somebody listens");
     drop(events);
