@@ -42,7 +42,11 @@ pub(crate) enum ApiError {
     ForeignHost,
     #[error("the request comes from a page of another site: call the API from a program, without an Origin header")]
     ForeignOrigin,
-    #[error("the request's body is longer than {} bytes; pass a reference to the data instead", super::BODY_BYTES_MAX)]
+    #[error(
+        "the request's body is longer than {} bytes, or than {} where it has the tasks of a source; pass a reference to the data instead",
+        super::BODY_BYTES_MAX,
+        super::sources::BODY_BYTES_MAX
+    )]
     TooLarge,
     #[error("instance {id} has not ended; wait for its end, or cancel it first")]
     StillRuns { id: InstanceId },

@@ -115,7 +115,7 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.enters(Phase::Waiting);
+        self.0.enters(Phase::Idle);
     }
 }
 

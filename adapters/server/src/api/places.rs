@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Most connections at once; another one waits where none gives way. Half of the descriptors that most systems allow a process.
 pub(super) const CONNECTIONS_MAX: usize = 512;
-/// For so long a connection may have nothing of a request, and for so long only a part of it, without giving way: most come at once. Short, so that
+/// For so long a new connection may have nothing of a request, and any only a part of one, without giving way: most come at once. Short, so that
 /// those who come again each time that they are sent away fill no queue in front of the others.
 const ASKING_TIME: Duration = Duration::from_millis(200);
 /// For so long an answer may take without its connection giving way: they take less.
@@ -34,13 +34,17 @@ struct Taken {
     next: u64,
     /// In the order in which they came.
     by_number: BTreeMap<u64, Connected>,
+    /// Who waits for a place, where all are taken.
+    newcomer: Option<IpAddr>,
 }
 
 /// What a connection does, in the order in which they give way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// It has no request.
-    Waiting,
+    /// It has been answered, and has asked for nothing since.
+    Idle,
+    /// It has come, and has asked for nothing yet.
+    New,
     /// The body of its request is on its way.
     Receiving,
     /// Its request is there, and the answer is not written.
@@ -59,7 +63,8 @@ impl Connected {
     /// From when on it may be asked to give way.
     fn keeps_until(&self) -> Instant {
         match self.phase {
-            Phase::Waiting | Phase::Receiving => self.since + ASKING_TIME,
+            Phase::Idle => self.since,
+            Phase::New | Phase::Receiving => self.since + ASKING_TIME,
             Phase::Answering => self.since + ANSWER_TIME,
         }
     }
@@ -80,8 +85,23 @@ impl Taken {
     }
 }
 
+impl Taken {
+    /// Frees a place for the newcomer, or says from when on one may be free.
+    fn make_room(&mut self, now: Instant) -> Result<(), Instant> {
+        if let Some(newcomer) = self.newcomer
+            && self.by_number.len() >= CONNECTIONS_MAX
+        {
+            let goes = self.first_to_go(newcomer, now)?;
+            if let Some(connected) = self.by_number.remove(&goes) {
+                connected.gives_way.notify_one();
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Places {
-    /// Takes a place, when there is one.
+    /// Takes a place, when there is one. One waits at a time.
     pub(super) async fn take(&self, address: IpAddr) -> Place {
         loop {
             // Whoever changes something from here on is heard.
@@ -97,15 +117,12 @@ impl Places {
     /// Takes a place, or says when to ask again.
     fn try_take(&self, address: IpAddr, now: Instant) -> Result<Place, Instant> {
         let mut taken = self.lock();
-        if taken.by_number.len() >= CONNECTIONS_MAX {
-            let goes = taken.first_to_go(address, now)?;
-            if let Some(connected) = taken.by_number.remove(&goes) {
-                connected.gives_way.notify_one();
-            }
-        }
+        taken.newcomer = Some(address);
+        taken.make_room(now)?;
+        taken.newcomer = None;
         let (number, gives_way) = (taken.next, Arc::new(Notify::new()));
         taken.next += 1;
-        let connected = Connected { address, phase: Phase::Waiting, since: now, gives_way: gives_way.clone() };
+        let connected = Connected { address, phase: Phase::New, since: now, gives_way: gives_way.clone() };
         taken.by_number.insert(number, connected);
         drop(taken);
         Ok(Place { places: self.clone(), number, gives_way })
@@ -132,10 +149,14 @@ impl Place {
 
     /// What the connection does from now on.
     pub(super) fn enters(&self, phase: Phase) {
-        if let Some(connected) = self.places.lock().by_number.get_mut(&self.number) {
-            (connected.phase, connected.since) = (phase, Instant::now());
+        let (mut taken, now) = (self.places.lock(), Instant::now());
+        if let Some(connected) = taken.by_number.get_mut(&self.number) {
+            (connected.phase, connected.since) = (phase, now);
         }
-        self.places.0.changed.notify_one();
+        // At once: the next request may be there already, and the next moment too late.
+        if taken.make_room(now).is_ok() {
+            self.places.0.changed.notify_one();
+        }
     }
 }
 
@@ -184,7 +205,7 @@ mod tests {
         let all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.try_take(address(1), now).unwrap()).collect();
         all.iter().for_each(|place| place.enters(Phase::Answering));
         assert_eq!(places.try_take(address(2), now).unwrap_err(), now + ANSWER_TIME);
-        all[7].enters(Phase::Waiting);
+        all[7].enters(Phase::Idle);
         let taken = places.take(address(2)).await;
         assert!(!numbers(&places).contains(&all[7].number));
         taken.enters(Phase::Answering);
@@ -192,6 +213,26 @@ mod tests {
         drop(places.take(address(3)).await);
         assert_eq!(now.elapsed().as_secs(), ANSWER_TIME.as_secs(), "by time alone");
         all[0].given_up().await;
+    }
+
+    /// However often they ask: after each answer they may be sent away, and no moment is missed.
+    #[tokio::test(start_paused = true)]
+    async fn quick_requests_without_end_keep_nobody_out() {
+        let (places, begun) = (Places::default(), Instant::now());
+        let all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.try_take(address(1), begun).unwrap()).collect();
+        all.iter().for_each(|place| place.enters(Phase::Answering));
+        let waits = tokio::spawn({
+            let places = places.clone();
+            async move { places.take(address(2)).await }
+        });
+        tokio::task::yield_now().await;
+        // It has the next request already.
+        all[3].enters(Phase::Idle);
+        all[3].enters(Phase::Answering);
+        all[3].given_up().await;
+        let newcomer = waits.await.unwrap();
+        assert!(begun.elapsed() < ASKING_TIME && numbers(&places).contains(&newcomer.number));
+        assert_eq!(numbers(&places).len(), CONNECTIONS_MAX, "one has gone for the other");
     }
 
     /// Whoever comes again each time that it is sent away has no more than its share while others want theirs.
