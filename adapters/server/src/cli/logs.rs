@@ -245,14 +245,15 @@ impl Lines {
     }
 }
 
-/// Whether the lines of an attempt have what the output that was kept of it has lost, and lack nothing themselves: they come on a way of their
-/// own, so the last ones may still be under way.
+/// Whether the lines of an attempt have more than the output that was kept of it: where some are missing they say so in their places, which the
+/// output can't. They come on a way of their own, so the last ones may still be under way.
 fn have_more(lines: &[&Value], kept: &Value) -> bool {
     let message = |line: &Value| line["message"].as_str().unwrap_or_default().to_owned();
-    let is_whole = |line: &&Value| line["dropped"] == 0 && !message(line).ends_with(CUT_MARK);
+    let is_uncut = |line: &&Value| !message(line).ends_with(CUT_MARK);
+    let bytes: usize = lines.iter().filter(|line| line["dropped"] == 0).map(|line| message(line).len() + 1).sum();
     let written = kept["output"].as_str().unwrap_or_default().trim_end_matches('\n');
     let are_all_there = lines.last().is_some_and(|last| written.ends_with(message(last).trim_end_matches('\n')));
-    kept["dropped_bytes"].as_u64() > Some(0) && are_all_there && lines.iter().all(is_whole)
+    kept["dropped_bytes"].as_u64() > Some(0) && are_all_there && bytes > written.len() && lines.iter().all(is_uncut)
 }
 
 #[cfg(test)]
@@ -270,7 +271,8 @@ mod tests {
         assert!(!of(&lines[..2], &kept("one\nthree\n", 4)), "the last line is under way");
         assert!(!of(&[], &kept("one\n", 4)));
         let notice = json!({ "message": "3 lines were dropped here", "dropped": 3 });
-        assert!(!of(&[notice, line("three")], &kept("one\nthree\n", 4)));
+        assert!(!of(&[notice.clone(), line("three")], &kept("one\nthree\n", 4)), "the output has more");
+        assert!(of(&[line("one"), notice, line("two"), line("three")], &kept("one\nthree\n", 40)), "what is missing is told in its place");
         assert!(!of(&[line(&format!("one{CUT_MARK}")), line("three")], &kept("one\nthree\n", 4)));
     }
 }
