@@ -31,6 +31,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use tower::ServiceExt;
 
 use super::places::{Phase, Place, Places};
+use crate::sign_in::origin::network;
 
 /// How long a connection may go without a byte in either direction. Longer than any answer takes.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(20);
@@ -65,7 +66,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>,
                 continue;
             }
         };
-        let place = places.take(address.ip().to_canonical()).await;
+        let place = places.take(network(address.ip())).await;
         // Answers are small and wait for nothing.
         let _ = stream.set_nodelay(true);
         let stream = match &tls {

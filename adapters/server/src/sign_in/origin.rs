@@ -1,6 +1,6 @@
 //! Where a request comes from: whose page sent it, and whose machine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, header};
@@ -8,6 +8,14 @@ use axum::http::{HeaderMap, header};
 use super::access::Reach;
 use crate::api::ApiError;
 use crate::api::listener::Peer;
+
+/// What is counted as one address: whoever has one of an IPv6 network has all of them.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
 
 /// Who sent a request, as far as the connection tells, or a proxy that is trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +101,13 @@ mod tests {
 
     fn reach() -> Reach {
         Reach { is_beyond: true, is_tls: false, proxies: vec!["10.0.0.0/8".parse().unwrap()] }
+    }
+
+    #[test]
+    fn addresses_of_a_network_are_one() {
+        let of = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!([of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1")], ["2001:db8:1:2::", "2001:db8:1:2::"]);
+        assert_eq!([of("192.0.2.7"), of("::ffff:192.0.2.7"), of("2001:db8:1:3::1")], ["192.0.2.7", "192.0.2.7", "2001:db8:1:3::"]);
     }
 
     #[test]

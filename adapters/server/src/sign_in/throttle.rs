@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::origin::network;
+
 /// Places of names, and of addresses.
 const PLACES: usize = 1 << 14;
 
@@ -100,15 +102,6 @@ impl Throttle {
     fn place(&self, of: &impl std::hash::Hash) -> usize {
         self.hasher.hash_one(of) as usize % PLACES
     }
-}
-
-/// Whoever has one address of an IPv6 network has all of them.
-fn network(address: IpAddr) -> [u8; 8] {
-    let octets = match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets()[8..].to_vec(),
-        IpAddr::V6(address) => address.octets()[..8].to_vec(),
-    };
-    octets.try_into().expect("eight of them")
 }
 
 #[cfg(test)]
