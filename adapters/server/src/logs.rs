@@ -182,7 +182,6 @@ mod tests {
     use punctual_driver::clock::SystemClock;
     use punctual_driver::logs::{Answer, AttemptLines, Day, Level, LogPage, LogQuery, TraceId};
     use punctual_driver::ports::StoreError;
-
     use tokio::sync::Semaphore;
 
     use super::*;

@@ -30,7 +30,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tower::ServiceExt;
 
-use super::places::{Phase, Place, Places};
+use super::places::{CONNECTIONS_MAX, Phase, Place, Places};
 use crate::sign_in::origin::network;
 
 /// How long a connection may go without a byte in either direction. Longer than any answer takes.
@@ -53,7 +53,11 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves connections until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, router: Router) {
-    let (tls, places) = (tls.map(TlsAcceptor::from), Places::default());
+    serve_in(Places::new(CONNECTIONS_MAX), listener, tls, router).await;
+}
+
+async fn serve_in(places: Places, listener: TcpListener, tls: Option<Arc<ServerConfig>>, router: Router) {
+    let tls = tls.map(TlsAcceptor::from);
     // What is under way ends with this.
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -282,7 +286,7 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -301,6 +305,52 @@ mod tests {
             sleep(IDLE_TIME_MAX / 4).await;
         }
         assert!(sent < 20, "{sent} bytes");
+        serving.abort();
+    }
+
+    /// Each phase is entered where it begins: a body that is not there yet, and an answer that is written, give way; an answer that is not, does not.
+    #[tokio::test]
+    async fn what_a_connection_does_decides_whether_it_gives_way() {
+        const PLACES: usize = 4;
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let never = async move || {
+            begins.send(()).unwrap();
+            std::future::pending::<()>().await
+        };
+        let never = Router::new().route("/never", axum::routing::get(never));
+        let router = never.fallback(|_: axum::body::Bytes| async { "read" });
+        let serving = tokio::spawn(serve_in(Places::new(PLACES), listener, None, router));
+        let connect = async |request: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream
+        };
+        let read = async |stream: &mut TcpStream| {
+            let mut bytes = [0; 4_096];
+            let count = stream.read(&mut bytes).await.unwrap_or(0);
+            String::from_utf8_lossy(&bytes[..count]).into_owned()
+        };
+        // All the places but one are answered for long; the last one is somebody's who is slow, then idle.
+        let mut busy = Vec::new();
+        for _ in 1..PLACES {
+            busy.push(connect("GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await);
+            begun.recv().await.unwrap();
+        }
+        let whole = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
+        let mut slow = connect(&whole[..whole.len() - 1]).await;
+        let mut idle = connect(whole).await;
+        assert!(read(&mut idle).await.ends_with("read"), "whose body does not come gives way");
+        assert_eq!(read(&mut slow).await, "");
+        let mut next = connect(whole).await;
+        assert!(read(&mut next).await.ends_with("read"), "who is answered gives way");
+        assert_eq!(read(&mut idle).await, "");
+        drop(next);
+        for mut busy in busy {
+            let is_over = tokio::time::timeout(Duration::from_millis(1), read(&mut busy)).await;
+            assert!(is_over.is_err(), "who is not answered stays");
+        }
         serving.abort();
     }
 }

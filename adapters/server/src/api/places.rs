@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Most connections at once; another one waits where none gives way. Half of the descriptors that most systems allow a process.
+/// Connections at once; another one waits where none gives way. Half of the descriptors that most systems allow a process.
 pub(super) const CONNECTIONS_MAX: usize = 512;
 /// For so long a new connection may have nothing of a request, and any only a part of one, without giving way: most come at once. Short, so that
 /// those who come again each time that they are sent away fill no queue in front of the others.
@@ -19,18 +19,20 @@ const ASKING_TIME: Duration = Duration::from_millis(200);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// All places. Clones are of the same.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Places(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     taken: Mutex<Taken>,
     /// Something has changed that somebody may wait for.
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
+    /// How many there are.
+    most: usize,
     next: u64,
     /// In the order in which they came.
     by_number: BTreeMap<u64, Connected>,
@@ -76,20 +78,18 @@ impl Taken {
     fn first_to_go(&self, newcomer: IpAddr, now: Instant) -> Result<u64, Instant> {
         let mut counts = FxHashMap::<IpAddr, usize>::from_iter([(newcomer, 0)]);
         self.by_number.values().for_each(|connected| *counts.entry(connected.address).or_default() += 1);
-        let share = CONNECTIONS_MAX / counts.len();
+        let share = self.most / counts.len();
         let greedy = || self.by_number.iter().filter(|(_, connected)| counts[&connected.address] >= share);
         let rank = |connected: &Connected| (connected.phase, Reverse(counts[&connected.address]), connected.since);
         let goes = greedy().filter(|(_, connected)| connected.keeps_until() <= now).min_by_key(|(_, connected)| rank(connected));
         // Where all places are taken, some address has its share of them.
         goes.map(|(number, _)| *number).ok_or_else(|| greedy().map(|(_, connected)| connected.keeps_until()).min().unwrap_or(now))
     }
-}
 
-impl Taken {
     /// Frees a place for the newcomer, or says from when on one may be free.
     fn make_room(&mut self, now: Instant) -> Result<(), Instant> {
         if let Some(newcomer) = self.newcomer
-            && self.by_number.len() >= CONNECTIONS_MAX
+            && self.by_number.len() >= self.most
         {
             let goes = self.first_to_go(newcomer, now)?;
             if let Some(connected) = self.by_number.remove(&goes) {
@@ -101,6 +101,12 @@ impl Taken {
 }
 
 impl Places {
+    /// So many.
+    pub(super) fn new(most: usize) -> Self {
+        let taken = Taken { most, next: 0, by_number: BTreeMap::new(), newcomer: None };
+        Places(Arc::new(Inner { taken: Mutex::new(taken), changed: Notify::new() }))
+    }
+
     /// Takes a place, when there is one. One waits at a time.
     pub(super) async fn take(&self, address: IpAddr) -> Place {
         loop {
@@ -181,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_gives_way_to_the_next_and_the_greediest_first() {
-        let (places, now) = (Places::default(), Instant::now());
+        let (places, now) = (Places::new(CONNECTIONS_MAX), Instant::now());
         let modest = places.try_take(address(1), now).unwrap();
         let mut greedy: Vec<_> = (1..CONNECTIONS_MAX).map(|_| places.try_take(address(2), now).unwrap()).collect();
         greedy[0].enters(Phase::Answering);
@@ -201,7 +207,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_keep_their_places_but_not_for_ever() {
-        let (places, now) = (Places::default(), Instant::now());
+        let (places, now) = (Places::new(CONNECTIONS_MAX), Instant::now());
         let all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.try_take(address(1), now).unwrap()).collect();
         all.iter().for_each(|place| place.enters(Phase::Answering));
         assert_eq!(places.try_take(address(2), now).unwrap_err(), now + ANSWER_TIME);
@@ -218,7 +224,7 @@ mod tests {
     /// However often they ask: after each answer they may be sent away, and no moment is missed.
     #[tokio::test(start_paused = true)]
     async fn quick_requests_without_end_keep_nobody_out() {
-        let (places, begun) = (Places::default(), Instant::now());
+        let (places, begun) = (Places::new(CONNECTIONS_MAX), Instant::now());
         let all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.try_take(address(1), begun).unwrap()).collect();
         all.iter().for_each(|place| place.enters(Phase::Answering));
         let waits = tokio::spawn({
@@ -238,7 +244,7 @@ mod tests {
     /// Whoever comes again each time that it is sent away has no more than its share while others want theirs.
     #[tokio::test(start_paused = true)]
     async fn slow_bodies_keep_nobody_out() {
-        let (places, begun) = (Places::default(), Instant::now());
+        let (places, begun) = (Places::new(CONNECTIONS_MAX), Instant::now());
         let flood = || async {
             let place = places.take(address(1)).await;
             place.enters(Phase::Receiving);

@@ -552,6 +552,20 @@ fn what_an_address_asks_for_has_to_be_there() {
     });
 }
 
+/// A write with both headers could be meant in two ways only where one of them is read over.
+#[test]
+fn what_a_write_expects_is_read_whole() {
+    block_on(async {
+        let world = World::new(Reach::default()).await;
+        let (path, document) = ("/api/v1/tasks/x", json!({ "name": "x", "trigger": "manual", "command": { "shell": "true" } }));
+        for (matches, none, expected) in [("\"1\"", "\"1\"", 400), ("*", "x", 400), ("*", "*", 412)] {
+            let headers = [("if-match", matches), ("if-none-match", none)];
+            let (status, answer) = world.ask_with("PUT", path, None, &document, &headers).await;
+            assert_eq!(status.as_u16(), expected, "{matches} {none}: {answer}");
+        }
+    });
+}
+
 /// Whoever writes a client by the document may send the greatest number that it allows, and nothing beyond.
 #[test]
 fn numbers_of_addresses_are_taken_within_what_the_document_says() {

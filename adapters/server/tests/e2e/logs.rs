@@ -99,6 +99,9 @@ fn a_log_is_followed_read_and_searched_and_outlives_its_process() {
         let path = format!("/api/v1/instances/{id}/logs?{bad}");
         request(dev.address(), "GET", &path, &[], b"").check_refusal(400, "PUN-305");
     }
+    // An event that is no line's was heard elsewhere: the stream begins anew.
+    let anew = request(dev.address(), "GET", &format!("/api/v1/instances/{id}/logs/stream"), &[("last-event-id", "7.x")], b"");
+    assert_eq!(anew.body.matches("event: line").count(), all.len(), "{}", anew.body);
     request(dev.address(), "GET", &format!("/api/v1/instances/{id}/logs?more=1"), &[], b"").check_refusal(400, "PUN-446");
     request(dev.address(), "GET", &format!("/api/v1/instances/{id}/logs/stream?level=loud"), &[], b"").check_refusal(400, "PUN-305");
     request(dev.address(), "GET", "/api/v1/instances/1-1/logs/stream", &[], b"").check_refusal(404, "PUN-304");
